@@ -27,6 +27,7 @@ struct AttentionConfig {
     bool has_gqa = false;         // decode: a block of rows holds several heads of a group
     bool wide_group = false;      // decode: of more rows, for groups of many heads
     bool for_whole_keys = false;  // decode: where whole_keys pays
+    bool in_warpgroups = false;   // prefill on CUDA: products are those of warpgroups, of sm_90 alone
     int row_block = 48;           // query rows that share one decision where key blocks begin
     int kv_block = 128;           // keys of one softmax step where all rows see all keys
     int masked_block = 16;        // the same where some row does not see some key

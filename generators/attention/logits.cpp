@@ -20,7 +20,7 @@ Expr at_most(const Expr &x, uint32_t first) {
 }
 
 constexpr uint32_t behind_minus_126 = 0xc2fc0001u;     // the float next below -126
-constexpr uint32_t lowest_bias_in_log2 = 0xff317216u;  // -2.3586e38: times log2(e) it is just above -FLT_MAX
+constexpr uint32_t lowest_sink_in_log2 = 0xff317216u;  // -2.3586e38: times log2(e) it is just above -FLT_MAX
 
 // What the logits of a query are multiplied by. Rounded as written, and not joined with other products: schedules have
 // the same bits, and the quotient finds whole numbers.
@@ -34,13 +34,15 @@ Expr query_factor(const LogitChanges &c) {
     return strict_float(c.scale.defined() ? c.scale * temperature : temperature);
 }
 
-// What a natural logit is multiplied by.
-float unit_of(LogitUnits units) {
-    return units == LogitUnits::natural ? 1.f : units == LogitUnits::log2 ? log2_e : log16_e;
+// A finite sink as low as -FLT_MAX stays finite; none, minus infinity, is as low.
+Expr in_log2(const Expr &sink) {
+    const Expr lowest = reinterpret<float>(Expr(lowest_sink_in_log2));
+    return select(at_most(sink, lowest_sink_in_log2), lowest, sink) * log2_e;
 }
 
+// A number that is natural or, in log16, becomes so.
 Expr in_units(const Expr &natural, LogitUnits units) {
-    return units == LogitUnits::natural ? natural : natural * unit_of(units);
+    return units == LogitUnits::natural ? natural : natural * log16_e;
 }
 
 // The powers that `octaves` times x are: 2^x and 16^x. The product is exact, and joins each of its sums in an FMA.
@@ -97,7 +99,6 @@ Expr tanh_of(const Expr &z, const Expr &size, const Expr &of_large) {
 // A score function's minus infinity is the lowest logit: `visible` hides keys.
 Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit, LogitUnits units) {
     if (units == LogitUnits::natural) return user(logit);
-    if (units == LogitUnits::log2) return add_bias(0.f, user(logit * ln_2));
     Expr found = user(logit * ln_16);
     return in_units(select(is_negative_infinity(found), lowest_logit(), found), units);
 }
@@ -167,7 +168,7 @@ RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink, LogitUni
     const bool log16 = units == LogitUnits::log16;
     const auto power = [&](const Expr &x) { return log16 ? exp16_nonpositive(x) : exp2_nonpositive(x); };
     Expr none = is_negative_infinity(sink), no_key = is_zero(sum);
-    Expr sink_logit = log16 ? in_units(sink, units) : add_bias(0.f, sink), new_max = Halide::max(max, sink_logit);
+    Expr sink_logit = log16 ? in_units(sink, units) : in_log2(sink), new_max = Halide::max(max, sink_logit);
     Expr key_factor = select(none, 1.f, power(max - new_max));
     Expr total = select(none, sum, sum * key_factor + power(sink_logit - new_max));
 
@@ -202,11 +203,6 @@ Expr alibi(const Expr &slope, const Expr &distance, const Expr &symmetric) {
     return slope * select(symmetric != cast<uint8_t>(0), min(distance, -distance), distance);
 }
 
-Expr add_bias(const Expr &logit, const Expr &bias) {
-    Expr lowest = reinterpret<float>(Expr(lowest_bias_in_log2));
-    return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
-}
-
 Expr LogitChanges::capped(const Expr &logit, LogitUnits units) const {
     return of_cap.defined() ? of_cap : soft_capped(logit, in_units(softcap, units));
 }
@@ -225,9 +221,6 @@ Expr branched(const Expr &condition, const Expr &yes, const Expr &no) {
 }
 
 ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnits units) {
-    const auto add = [&](const Expr &x, const Expr &natural) {
-        return units == LogitUnits::log2 ? add_bias(x, natural) : x + in_units(natural, units);
-    };
     const auto scaled_by = [&](const Expr &factor) {
         // One factor, so that every reader of a logit rounds it alike.
         Expr in_one = !factor.defined()            ? Expr()
@@ -249,7 +242,7 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
         added = added.defined() ? added + of_place : of_place;
     }
     Expr value = capped;
-    if (added.defined()) value = add(capped, added);
+    if (added.defined()) value = capped + in_units(added, units);
     if (c.user) value = user_logit(c.user, value, units);
     return {scaled, capped, value};
 }

@@ -44,9 +44,9 @@ Halide::Expr fixed_reference(const Halide::Expr &reference);
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// The units of logits. The softmax of the forward pass has powers of 2 only. log16, of CPUs: every float as a natural
-// logit, bias or sink stays finite in it, and so does what they sum up to on the way; in log2, of CUDA programs, they
-// must be below FLT_MAX / log2(e).
+// The units of logits. The softmax of the forward pass has powers of 2 only. log16: every float as a natural logit,
+// bias or sink stays finite in it, and so does what they sum up to on the way. log2: of results of rows whose logits
+// are products as they are; a sink must be below FLT_MAX / log2(e).
 enum class LogitUnits { natural, log2, log16 };
 
 // What the running maximum (in the units) and the sum relative to it make of a row: its accumulated output is
@@ -57,8 +57,7 @@ struct RowResult {
     Halide::Expr scale, total, lse;
     Halide::Expr factor() const { return scale / total; }  // rounds once more than a division of each element
 };
-RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink,
-                    LogitUnits units = LogitUnits::log2);
+RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink, LogitUnits units);
 
 // cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
 Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);
@@ -75,9 +74,6 @@ Halide::Expr token_distance(const Halide::Expr &key, const Halide::Expr &row, co
 // The ALiBi bias of a key at `distance` = j - p(i) tokens (float), in natural units; symmetric (0 or 1): by its size,
 // never positive for slope > 0. Press et al., arXiv 2108.12409.
 Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, const Halide::Expr &symmetric);
-
-// Logit in log2 plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
-Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
 // Computes only the value that is chosen, by a branch: for kernels whose lanes agree on the condition.
 Halide::Expr branched(const Halide::Expr &condition, const Halide::Expr &yes, const Halide::Expr &no);

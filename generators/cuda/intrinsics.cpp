@@ -37,11 +37,6 @@ Expr mma(ElementType type, const Expr &a, const Expr &b, const Expr &c) {
 Expr pack(ElementType type, const Expr &low, const Expr &high) {
     return pure(of_type(type, "heed_pack_f16", "heed_pack_bf16"), UInt(32), {low, high});
 }
-Expr unpack(ElementType type, const Expr &pair, int i) {
-    return pure(i == 0 ? of_type(type, "heed_unpack0_f16", "heed_unpack0_bf16")
-                       : of_type(type, "heed_unpack1_f16", "heed_unpack1_bf16"),
-                Float(32), {pair});
-}
 Expr ones_unless_negative(ElementType type, const Expr &fragment) {
     return ordered(of_type(type, "heed_ones_unless_negative_f16", "heed_ones_unless_negative_bf16"), UInt(128),
                    {fragment});
@@ -110,7 +105,6 @@ Expr load_u32_if(const Expr &address, const Expr &on) { return ordered("heed_loa
 Expr load_u8(const Expr &address) { return ordered("heed_load_u8", UInt(32), {address}); }
 Expr load_u16(const Expr &address) { return ordered("heed_load_u16", UInt(32), {address}); }
 Expr load_i32(const Expr &address) { return ordered("heed_load_i32", Int(32), {address}); }
-Expr load_f32(const Expr &address) { return ordered("heed_load_f32", Float(32), {address}); }
 Expr store_fragment(const Expr &address, const Expr &value) {
     return ordered("heed_store_fragment", Int(32), {address, value});
 }
@@ -118,7 +112,6 @@ Expr store_u8(const Expr &address, const Expr &value) { return ordered("heed_sto
 Expr store_u16(const Expr &address, const Expr &value) { return ordered("heed_store_u16", Int(32), {address, value}); }
 Expr store_u32(const Expr &address, const Expr &value) { return ordered("heed_store_u32", Int(32), {address, value}); }
 Expr store_u64(const Expr &address, const Expr &value) { return ordered("heed_store_u64", Int(32), {address, value}); }
-Expr store_f32(const Expr &address, const Expr &value) { return ordered("heed_store_f32", Int(32), {address, value}); }
 Expr store_u32_if_zero(const Expr &address, const Expr &value) {
     return ordered("heed_store_u32_if_zero", Int(32), {address, value});
 }
@@ -134,7 +127,6 @@ Expr any_lane(const Expr &on) { return ordered("heed_any_lane", Int(32), {on}); 
 Expr add_infinity(const Expr &x, bool negative) {
     return pure(negative ? "heed_subtract_infinity" : "heed_add_infinity", Float(32), {x});
 }
-Expr negative_infinity() { return ordered("heed_negative_infinity", Float(32), {}); }
 
 namespace {
 
@@ -211,10 +203,6 @@ std::string from_lane_template(int mask) {
     return "shfl.sync.bfly.b32 $r, $0, " + std::to_string(mask) + ", 31, 0xffffffff;\n";
 }
 
-std::string unpack_f16_template(int i) {
-    return "{\n.reg .b16 x0, x1;\nmov.b32 {x0, x1}, $0;\ncvt.f32.f16 $r, x" + std::to_string(i) + ";\n}\n";
-}
-
 std::string ones_template(const std::string &one) {
     std::string text =
         "{\n.reg .b64 signs, ones;\nmov.b64 ones, 0x0001000100010001;\nmul.lo.u64 ones, ones, " + one + ";\n";
@@ -239,10 +227,6 @@ std::map<std::string, std::string> make_templates() {
         {"heed_mma_bf16", mma_template("bf16.bf16")},
         {"heed_pack_f16", "cvt.rn.f16x2.f32 $r, $1, $0;\n"},
         {"heed_pack_bf16", "cvt.rn.bf16x2.f32 $r, $1, $0;\n"},
-        {"heed_unpack0_f16", unpack_f16_template(0)},
-        {"heed_unpack1_f16", unpack_f16_template(1)},
-        {"heed_unpack0_bf16", "shl.b32 $r, $0, 16;\n"},
-        {"heed_unpack1_bf16", "and.b32 $r, $0, 0xffff0000;\n"},
         {"heed_ones_unless_negative_f16", ones_template("0x3c00")},
         {"heed_ones_unless_negative_bf16", ones_template("0x3f80")},
         {"heed_negate_signs", "{\n.reg .b64 m;\nmov.b64 m, {$1, $1};\nxor.b64 $r.0, $0.0, m;\n"
@@ -278,7 +262,6 @@ std::map<std::string, std::string> make_templates() {
         {"heed_load_u8", narrow("u8", "ld.global.u8")},
         {"heed_load_u16", narrow("u16", "ld.global.b16")},
         {"heed_load_i32", at_global("ld.global.b32 $r, ", "")},
-        {"heed_load_f32", at_global("ld.global.b32 $r, ", "")},
         {"heed_store_fragment", at_global("st.global.v2.b64 ", ", {$1.0, $1.1}")},
         {"heed_store_u8", "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\ncvt.u16.u32 x, $1;\n"
                           "st.global.b8 [at], x;\n}\n"},
@@ -286,7 +269,6 @@ std::map<std::string, std::string> make_templates() {
                            "st.global.b16 [at], x;\n}\n"},
         {"heed_store_u32", at_global("st.global.b32 ", ", $1")},
         {"heed_store_u64", at_global("st.global.b64 ", ", $1")},
-        {"heed_store_f32", at_global("st.global.b32 ", ", $1")},
         {"heed_store_u32_if_zero", "{\n.reg .b64 at;\n.reg .b32 x;\ncvta.to.global.u64 at, $0;\n"
                                    "atom.global.cas.b32 x, [at], 0, $1;\n}\n"},
         {"heed_exp2", "ex2.approx.ftz.f32 $r, $0;\n"},
@@ -306,7 +288,6 @@ std::map<std::string, std::string> make_templates() {
         {"heed_shared_begin", "mov.b32 $r, heed_shared;\n"},
         {"heed_add_infinity", "add.f32 $r, $0, 0f7F800000;\n"},
         {"heed_subtract_infinity", "add.f32 $r, $0, 0fFF800000;\n"},
-        {"heed_negative_infinity", "mov.b32 $r, 0fFF800000;\n"},
     };
 }
 

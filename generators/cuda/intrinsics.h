@@ -30,8 +30,6 @@ Expr high_half(const Expr &fragment);  // UInt(64): in registers 2 and 3
 Expr mma(ElementType type, const Expr &a, const Expr &b, const Expr &c);
 // Two floats as 16-bit elements, rounded to nearest even; `low` in the low half.
 Expr pack(ElementType type, const Expr &low, const Expr &high);
-// One element of a pair as a float.
-Expr unpack(ElementType type, const Expr &pair, int i);
 // A fragment of ones, zeros where elements of another one have their sign set; made anew where it is used.
 Expr ones_unless_negative(ElementType type, const Expr &fragment);
 Expr negate_signs(const Expr &fragment, const Expr &mask);  // xor of each register with a UInt(32)
@@ -76,13 +74,11 @@ Expr load_u32_if(const Expr &address, const Expr &on);
 Expr load_u8(const Expr &address);   // as UInt(32)
 Expr load_u16(const Expr &address);  // as UInt(32)
 Expr load_i32(const Expr &address);
-Expr load_f32(const Expr &address);
 Expr store_fragment(const Expr &address, const Expr &value);
 Expr store_u8(const Expr &address, const Expr &value);   // value UInt(32)
 Expr store_u16(const Expr &address, const Expr &value);  // value UInt(32)
 Expr store_u32(const Expr &address, const Expr &value);
 Expr store_u64(const Expr &address, const Expr &value);
-Expr store_f32(const Expr &address, const Expr &value);
 Expr store_u32_if_zero(const Expr &address, const Expr &value);  // atomically
 
 // ---- Arithmetic
@@ -93,7 +89,6 @@ Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
 Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
 Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
 Expr add_infinity(const Expr &x, bool negative);
-Expr negative_infinity();  // a value that the compiler does not know
 
 // PTX of each intrinsic: $0, $1, .. are its arguments, $r its result, of 128-bit values $0.0 and $0.1 the halves.
 // Lines between braces have registers of their own.

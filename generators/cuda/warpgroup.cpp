@@ -38,19 +38,24 @@ std::string scores_template(const std::string &type, int columns, bool first) {
            product(type, columns, score_register) + "$0, $1, more, 1, 1, 0, 0;\n}\n";
 }
 
-std::string sums_template(const std::string &type, int columns, int first_term) {
-    return "{\n.reg .pred more;\nsetp.ne.b32 more, 1, 0;\n" + product(type, columns, sum_register) +
-           registers(weight_register, first_term / 4, 4) + ", $0, more, 1, 1, 1;\n}\n";
+// Of weights: adds to the sums in these registers, or overwrites them.
+std::string weights_template(const std::string &type, int columns, int first_term, const char *sums, bool adds) {
+    return "{\n.reg .pred more;\nsetp.ne.b32 more, " + std::string(adds ? "1" : "0") + ", 0;\n" +
+           product(type, columns, sums) + registers(weight_register, first_term / 4, 4) + ", $0, more, 1, 1, 1;\n}\n";
 }
 
-std::string of_terms(const std::string &type, int columns, int first_term) {
-    return of_width("more_sums", type, columns) + "_" + std::to_string(first_term);
+std::string of_terms(const char *name, const std::string &type, int columns, int first_term) {
+    return of_width(name, type, columns) + "_" + std::to_string(first_term);
+}
+std::string of_terms(const char *name, ElementType type, int columns, int first_term) {
+    return of_terms(name, type == ElementType::bf16 ? "bf16" : "f16", columns, first_term);
 }
 
 }  // namespace
 
 Expr chunk_in_panels(const Expr &row, const Expr &chunk, int rows) {
-    return (chunk >> 3) * (rows * panel_row_bytes) + row * panel_row_bytes + ((chunk & 7) ^ (row & 7)) * 16;
+    constexpr int of_row = panel_row_bytes / 16;
+    return (chunk / of_row * rows + row) * of_row + ((chunk % of_row) ^ (row % of_row));
 }
 
 Expr matrix_descriptor(const Expr &address, int next_panel) {
@@ -63,7 +68,10 @@ Expr multiply_scores(ElementType type, int columns, const Expr &a, const Expr &b
     return ordered(of_width(first ? "first_scores" : "more_scores", type, columns), Int(32), {a, b});
 }
 Expr multiply_sums(ElementType type, int columns, int first_term, const Expr &b) {
-    return ordered(of_terms(type == ElementType::bf16 ? "bf16" : "f16", columns, first_term), Int(32), {b});
+    return ordered(of_terms("more_sums", type, columns, first_term), Int(32), {b});
+}
+Expr multiply_counts(ElementType type, int columns, int first_term, const Expr &b) {
+    return ordered(of_terms("counts", type, columns, first_term), Int(32), {b});
 }
 Expr begin_products() { return ordered("heed_begin_products", Int(32), {}); }
 Expr commit_products() { return ordered("heed_commit_products", Int(32), {}); }
@@ -90,7 +98,11 @@ std::map<std::string, std::string> make_templates_of_warpgroups() {
             all[of_width("first_scores", type, columns)] = scores_template(type, columns, true);
             all[of_width("more_scores", type, columns)] = scores_template(type, columns, false);
             for (int term = 0; term < most_columns; term += 16) {
-                all[of_terms(type, columns, term)] = sums_template(type, columns, term);
+                all[of_terms("more_sums", type, columns, term)] =
+                    weights_template(type, columns, term, sum_register, true);
+                if (columns > panel_columns) continue;
+                all[of_terms("counts", type, columns, term)] =
+                    weights_template(type, columns, term, score_register, term > 0);
             }
         }
     }

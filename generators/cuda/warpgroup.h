@@ -20,7 +20,7 @@ using Halide::Expr;
 
 constexpr int panel_columns = 64, panel_row_bytes = 128;
 
-// The offset of chunk `chunk` of row `row` in a matrix of `rows` rows.
+// Which chunk of a matrix of `rows` rows chunk `chunk` of row `row` is, in shared memory.
 Expr chunk_in_panels(const Expr &row, const Expr &chunk, int rows);
 
 // Where a product finds a matrix: UInt(64). `next_panel`: bytes from a panel to the next, where a product needs more
@@ -31,6 +31,8 @@ Expr matrix_descriptor(const Expr &address, int next_panel);
 Expr multiply_scores(ElementType type, int columns, const Expr &a, const Expr &b, bool first);
 // sums += a b over 16 terms; a: A fragments of the four warps, `weights` of these terms; b: rows over the columns.
 Expr multiply_sums(ElementType type, int columns, int first_term, const Expr &b);
+// scores = a b, or more of it, with these a and b: of up to 64 columns.
+Expr multiply_counts(ElementType type, int columns, int first_term, const Expr &b);
 // A thread goes on while its products are computed, in the order in which it began them.
 Expr begin_products();   // registers that the next ones read or add to have been written
 Expr commit_products();  // those since the last commit are a group

@@ -6,7 +6,6 @@
 
 #include "generators/attention/kernel.h"
 #include "generators/contract/operations.h"
-#include "generators/cuda/attention_cuda.h"
 #include "generators/driver/autoscheduler.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/linked_score_mod.h"
@@ -16,7 +15,6 @@
 #include "generators/table/words.h"
 #include "schedules/cuda/attention.h"
 #include "schedules/cuda/attention_tensor.h"
-#include "schedules/cuda/attention_warpgroups.h"
 #include "schedules/schedules.h"
 
 namespace heed {
@@ -25,9 +23,8 @@ namespace {
 
 using Halide::Target;
 
-// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; those of warpgroups, sm90, are programs.
+// Whether a kernel of CUDA has no products of tensor cores.
 bool is_of_cores(const std::string &isa) { return isa == "sm75"; }
-bool is_of_fragments(const std::string &isa) { return isa == "sm80"; }
 
 std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     const int widest = std::max(config.head_dim, config.head_dim_v);
@@ -46,24 +43,18 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     }
     const bool is_plain_decode = config.phase == Phase::decode && config.is_plain();
     const bool is_narrow = !config.any_head_dim() && widest <= 128;
-    if (config.wide_group && !(is_plain_decode && is_narrow && is_of_fragments(isa))) {
+    if (config.wide_group && !(is_plain_decode && is_narrow && isa == "sm80")) {
         return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims up to 128";
     }
     return config.error();
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    const bool in_fragments = is_of_fragments(isa);
-    if (in_fragments || is_of_cores(isa)) {
-        const AttentionDevice::Tile of_form =
-            in_fragments ? attention_tensor_tile(config) : attention_form_cuda(config).tile;
-        config.row_block = of_form.queries();
-        config.kv_block = config.masked_block = of_form.products.columns;
-    } else {
-        const cuda::AttentionTile tile = warpgroup_tile_cuda(config);
-        config.row_block = tile.rows();
-        config.kv_block = config.masked_block = tile.kv_block;
-    }
+    config.in_warpgroups = isa == "sm90";
+    const AttentionDevice::Tile tile =
+        is_of_cores(isa) ? attention_form_cuda(config).tile : attention_tensor_tile(config);
+    config.row_block = tile.queries();
+    config.kv_block = config.masked_block = tile.products.columns;
     config.lanes = 16;  // elements to which a row is padded
     config.key_tile = 8;
 }
@@ -209,14 +200,9 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
              attention_cores_shared_bytes(spec.config));
         return;
     }
-    if (is_of_fragments(spec.isa)) {
-        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads,
-             attention_tensor_blocks(spec.config), attention_tensor_shared_bytes(spec.config));
-        return;
-    }
-    const cuda::AttentionTile tile = warpgroup_tile_cuda(spec.config);
-    make(cuda::attention_module(spec.name, spec.config, tile, cuda_target()), tile.threads(), tile.blocks,
-         cuda::attention_shared_bytes(spec.config, tile));
+    make(attention_tensor_cuda(spec.name, spec.config, cuda_target()),
+         attention_tensor_threads(attention_tensor_tile(spec.config)), attention_tensor_blocks(spec.config),
+         attention_tensor_shared_bytes(spec.config));
 }
 
 }  // namespace

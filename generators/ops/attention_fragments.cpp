@@ -163,7 +163,9 @@ void AttentionDevice::define_softmax_of_fragments() {
     lane_max(of_lane) = old_max(own);
     lane_max(of_lane) = maximum_on_device(lane_max(own), logits(in_columns, row, across, down));
     pair_max(of_lane) = maximum_on_device(lane_max(own), lane_max(in_lane(other_lane(u, 1))));
-    row_max(of_lane) = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
+    const Expr largest = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
+    const Expr grows = (largest - old_max(own)) * unit > tile.most_growth;
+    row_max(of_lane) = tile.most_growth == 0 ? largest : select(grows, largest, old_max(own));
     // Finite: of a row that has seen no key all weights are 0.
     const auto subtracts = [&](const std::vector<Expr> &at) { return in_repetition(across) && is_huge(row_max(at)); };
     base(of_lane) = select(subtracts(own), 0.f, maximum_on_device(row_max(own) * unit, lowest_logit()));

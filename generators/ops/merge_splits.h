@@ -25,7 +25,7 @@ struct MergeSplitsDevice : MergeSplitsArguments, MergedSplits, Results {
         const Expr has_sink = sink != Halide::cast<uint64_t>(0);
         const Expr logit = load_at_if(has_sink, Halide::Int(32), sink, place_of(row).head);
         const Expr of_sink = Halide::reinterpret<float>(select(has_sink, logit, negative_infinity_bits));
-        const RowResult found = with_sink(split_max(row), row_sum(row), of_sink);
+        const RowResult found = with_sink(split_max(row), row_sum(row), of_sink, LogitUnits::log2);
         result(row) = {found.factor(), found.lse};
 
         const Expr c = all.x, r = all.y;

@@ -24,14 +24,10 @@ bool has_whole_tiles(const AttentionKernel &kernel) {
     return kernel.head_dim == "any" || are_multiples(kernel.head_dim, 16);
 }
 
-// Products of warpgroups are in prefill for head dims that are known, without dropout or a score function; what changes
-// logits leaves no registers for the widest heads and for addresses of pages.
-bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features, const std::string &storage) {
-    if (kernel.phase != "prefill" || kernel.dtype == f32 || !kernel.kv_dtype.empty() || kernel.head_dim == "any" ||
-        !kernel.score_mod.empty() || !has_whole_chunks(kernel) || contains(features, "dropout")) {
-        return false;
-    }
-    return features.empty() || (storage != "paged" && std::stoi(kernel.head_dim) <= 192);
+// Products of warpgroups are in prefill for head dims that are known, without dropout or a score function.
+bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features) {
+    return kernel.phase == "prefill" && kernel.dtype != f32 && kernel.kv_dtype.empty() && kernel.head_dim != "any" &&
+           kernel.score_mod.empty() && has_whole_chunks(kernel) && !contains(features, "dropout");
 }
 
 // Whose kernel serves the ISA. Dot products of bf16 exist in kernels of bf16 keys, without dropout; those of tiles in
@@ -85,7 +81,7 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
         std::sort(kernel.features.begin(), kernel.features.end());
         for (const std::string &storage : storages(kernel, paged)) {
             kernel.storage = storage;
-            if (isa == sm90) kernel.isa = has_warpgroup_form(kernel, logits, storage) ? sm90 : sm80;
+            if (isa == sm90) kernel.isa = has_warpgroup_form(kernel, logits) ? sm90 : sm80;
             kernel.schedule = "";
             listing.add_attention(kernel);
             AttentionKernel wide = kernel;

@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <set>
 
+#include "generators/cuda/warpgroup.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/block_branches.h"
@@ -37,6 +38,7 @@
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/cuda/sum_in_registers.h"
 #include "generators/lowering/cuda/tile_products.h"
+#include "generators/lowering/cuda/warpgroup_products.h"
 #include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/trim_loops.h"
 #include "schedules/cuda/attention_stages.h"
@@ -48,7 +50,6 @@ using namespace Halide;
 
 namespace {
 
-constexpr int threads = attention_tensor_threads;
 // Floats after a row of a part's state: rows that are stored at once are in different banks. Where keys and values take
 // turns half of the columns has the place of one buffer.
 int state_padding(const AttentionDevice &kernel) { return takes_turns(kernel.config, kernel.tile) ? 4 : 8; }
@@ -62,7 +63,8 @@ Deal deal_of_output(const AttentionDevice &kernel) {
 class TensorSchedule : DeviceStages {
 public:
     explicit TensorSchedule(AttentionDevice &kernel)
-        : DeviceStages(kernel, deal_of(kernel.tile), deal_of_output(kernel)) {}
+        : DeviceStages(kernel, deal_of(kernel.tile), deal_of_output(kernel)),
+          threads(attention_tensor_threads(kernel.tile)) {}
 
     // The elements of queries that are held in registers.
     std::set<std::string> held;
@@ -77,7 +79,9 @@ public:
     }
 
 private:
+    const int threads;
     const bool has_codes = kernel.config.has_kv_scales();
+    const Rows rows = tile.in_warpgroups ? Rows::in_panels : Rows::padded;
     const int chunk = chunk_of(kernel.config.kv_dtype);  // elements of 16 bytes
 
     int eights() const { return has_low_warps(tile) ? 2 : 4; }
@@ -124,7 +128,7 @@ private:
     void products() {
         TileProduct &product = kernel.product;
         schedule_sum(product, step, {tile.keys_of_row(), tile.products.rows}, deal);
-        schedule_copies(product, product.x_tile, tile.queries(), threads);
+        schedule_copies(product, product.x_tile, tile.queries(), threads, rows);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         if (tile.holds_queries) {
             schedule_own(product, product.x_own, block, tile.products.rows, eights());
@@ -133,7 +137,7 @@ private:
             schedule_own(product, product.x_own, block, tile.queries(), eights());
             schedule_ordered(product, block, tile.queries(), eights());
         }
-        schedule_copies(product, product.w_tile, tile.products.columns, threads);
+        schedule_copies(product, product.w_tile, tile.products.columns, threads, rows);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
         std::vector<Func> of_logits = kernel.stages;
         of_logits.push_back(kernel.logits);
@@ -207,7 +211,7 @@ private:
                      {kernel.over_keys.y});
         const Var of_chunk("of_chunk"), chunk_of_row("chunk_of_row");
         in_step(kernel.values)
-            .align_storage(kernel.d, tile.columns + chunk)
+            .align_storage(kernel.d, tile.in_warpgroups ? row_in_panels(tile.columns) : tile.columns + chunk)
             .split(kernel.d, chunk_of_row, of_chunk, chunk);
         deal_copies(kernel.values, of_chunk, chunk_of_row, kernel.in_chunk, tile.columns / chunk, tile.chunk, threads);
     }
@@ -223,10 +227,31 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
     return {{first, keys}, {numbers + ".0", values}, {numbers + ".1", kernel.scales.name()}};
 }
 
+// Values of a step are multiplied while the exponentials of the next one are computed.
+void add_passes_of_warpgroups(Passes &passes, const AttentionDevice &kernel) {
+    const std::string queries = kernel.product.x_tile.name(), keys = kernel.product.w_tile.name(),
+                      values = kernel.values.name();
+    const AttentionDevice::Tile &tile = kernel.tile;
+    const int of_k = row_in_panels(tile.products.width * tile.products.chunks), of_v = row_in_panels(tile.columns);
+    passes.add_exactly<StoreInPanels>(3, "arrays in panels",
+                                      std::map<std::string, int>{{queries, of_k}, {keys, of_k}, {values, of_v}});
+    passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", of_k > 128, true, "",
+                                       StageDelay{kernel.block_out.name(), kernel.product.sum.name(),
+                                                  cuda::wait_products(0), cuda::copies_for_products()});
+    const int rows = tile.products.rows, columns = tile.products.columns;
+    // The first step's scores stand before the loop, values of the last step behind it; the repetition has one of each.
+    passes.add_exactly<LowerWarpgroupProducts>(
+        6, "products", std::map<std::string, int>{{queries, rows}, {keys, columns}, {values, columns}},
+        attention_tensor_threads(tile));
+    passes.add<PrivateRegisters>();
+    passes.add_exactly<NamedSums>(1, "arrays of sums", kernel.state.name());
+}
+
 }  // namespace
 
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
     AttentionDevice kernel(config, attention_tensor_tile(config));
+    const int threads = attention_tensor_threads(kernel.tile);
     TensorSchedule schedule(kernel);
     schedule.apply();
     OpSpec spec;
@@ -248,10 +273,14 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         const int forms = 2 * of_step + of_mask_alone + (config.has_dropout && !config.has_kv_scales());
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
-        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true,
-                                           takes_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
-        passes.add_exactly<LowerTileProducts>(4, "products", threads);
-        passes.add<PrivateRegisters>();
+        if (kernel.tile.in_warpgroups) {
+            add_passes_of_warpgroups(passes, kernel);
+        } else {
+            passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true,
+                                               takes_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
+            passes.add_exactly<LowerTileProducts>(4, "products", threads);
+            passes.add<PrivateRegisters>();
+        }
         if (kernel.tile.parts > 1 && kernel.tile.holds_queries) {
             passes.add_exactly<PlaceOver>(1, "queries", kernel.product.x_tile.name(), kernel.product.w_tile.name(),
                                           PlaceOver::When::before_copies);
@@ -262,7 +291,11 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         }
         for (const auto &[array, over] : places_of_parts(kernel)) passes.add_exactly<PlaceOver>(1, array, array, over);
         passes.add<DropBarriers>();
-        passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config), config.has_score_mod());
+        std::set<std::string> panels;
+        if (kernel.tile.in_warpgroups) {
+            panels = {kernel.product.x_tile.name(), kernel.product.w_tile.name(), kernel.values.name()};
+        }
+        passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config), config.has_score_mod(), panels);
         std::set<std::string> read_after = {kernel.doubts.name()};
         if (kernel.tile.parts > 1) read_after.insert({kernel.part_numbers.name(), kernel.results.name()});
         // Places of columns would take registers over the loop that the weights of codes and their scales need.

@@ -5,9 +5,14 @@
 
 namespace heed {
 
-constexpr int attention_tensor_threads = 128;
+constexpr int tensor_threads = 128;  // of a block, where products are those of warps
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
+int attention_tensor_threads(const AttentionDevice::Tile &tile);
+// Products of warpgroups: the tile, blocks of an SM, and bytes of tiles in shared memory.
+AttentionDevice::Tile warpgroup_tile(const AttentionConfig &config);
+int warpgroup_blocks(const AttentionConfig &config);
+int warpgroup_tile_bytes(const AttentionDevice::Tile &tile);
 // Whether a warp has 16 rows, not 32.
 bool has_low_warps(const AttentionDevice::Tile &tile);
 // Whether keys and values take turns in shared memory: with two buffers of each a block would have more than the 99 KB

@@ -18,7 +18,13 @@ int padded_elements(const AttentionConfig &config, int head_dim) {
 
 }  // namespace
 
-bool has_low_warps(const AttentionDevice::Tile &tile) { return tile.products.rows == attention_tensor_threads / 2; }
+int attention_tensor_threads(const AttentionDevice::Tile &tile) {
+    return tile.in_warpgroups ? 2 * tile.products.rows : tensor_threads;
+}
+
+bool has_low_warps(const AttentionDevice::Tile &tile) {
+    return tile.in_warpgroups || tile.products.rows == tensor_threads / 2;
+}
 
 bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile) {
     if (config.has_kv_scales()) return false;
@@ -26,6 +32,7 @@ bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &til
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
+    if (config.in_warpgroups) return warpgroup_tile(config);
     const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
     // States of parts take the place of keys, which have no fewer columns.
     const int widest = std::max(k, v), elements = config.has_gqa ? widest : k;
@@ -35,7 +42,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         // Keys whose copies under way are some 16 KB.
         const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
         const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
-        AttentionDevice::Tile tile = {{attention_tensor_threads / 2, keys, chunk, chunks, false}, keys, v, 4, true};
+        AttentionDevice::Tile tile = {{tensor_threads / 2, keys, chunk, chunks, false}, keys, v, 4, true};
         tile.parts = config.wide_group ? 2 : 4;
         // More columns, and dropout of codes, need the registers.
         tile.holds_queries = widest <= (config.has_kv_scales() && config.has_dropout ? 64 : 128);
@@ -43,7 +50,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         tile.columns_handed_over = in_halves ? v / 2 : v;
         return tile;
     }
-    int rows = attention_tensor_threads, keys = widest <= 64 ? 64 : 32;
+    int rows = tensor_threads, keys = widest <= 64 ? 64 : 32;
     if (config.has_logit_features() || config.has_dropout || (config.has_score_mod() && config.has_kv_scales())) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
@@ -56,7 +63,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     }
     if (widest > 192 || v > 128) {
         // A thread of 32 rows would have 192 floats of the output.
-        rows = attention_tensor_threads / 2;
+        rows = tensor_threads / 2;
         // Two buffers of 16 keys where 32 in turns spill 96 to 116 bytes: in steps that a score function may pass over.
         keys = config.score_mod.block_visible && !config.any_head_dim() ? 16 : 32;
     }
@@ -66,6 +73,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
 }
 
 int attention_tensor_blocks(const AttentionConfig &config) {
+    if (config.in_warpgroups) return warpgroup_blocks(config);
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     // Score functions need registers of their own: of 128 columns in pages they spilled 12 to 60 bytes with 3 blocks.
     const bool is_scored = config.has_score_mod();
@@ -88,7 +96,8 @@ int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout + asks_user);
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
-    const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
+    const int of_keys = config.paged ? (tile.in_warpgroups ? 4 : 2) * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
+    if (tile.in_warpgroups) return warpgroup_tile_bytes(tile) + numbers + of_rows + of_query * tile.queries() + of_keys;
     const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
     // Queries that a thread has elements of are where keys are copied later.
     const bool keeps_queries = tile.parts == 1 || !tile.holds_queries;

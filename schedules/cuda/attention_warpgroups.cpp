@@ -1,4 +1,9 @@
-#include "schedules/cuda/attention_warpgroups.h"
+// Tiles of attention whose products are those of warpgroups.
+#include <algorithm>
+
+#include "generators/cuda/warpgroup.h"
+#include "schedules/cuda/attention_tensor.h"
+#include "schedules/cuda/tile_product.h"
 
 namespace heed {
 
@@ -8,16 +13,27 @@ namespace heed {
 // sums, 56 logits and 28 words of weights: 231 registers. Measured (H100, 4096 tokens): 112 keys 475 TFLOP/s, 128 keys
 // 461, 96 keys 440. At d64 a block has one warpgroup and an SM three blocks, whose steps do not wait for each other
 // (158 registers): 96 keys 415 to 429 TFLOP/s, 80 keys 396 to 411, one block of two warpgroups 297.
-cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config) {
-    const int widest = std::max(config.head_dim, config.head_dim_v);
-    cuda::AttentionTile tile;
-    tile.warps = widest <= 64 ? 4 : 8;
-    tile.blocks = widest > 64 ? 1 : config.has_logit_features() || config.paged ? 2 : 3;
-    tile.kv_block = widest > 128 ? 64 : widest > 64 ? 112 : 96;
+AttentionDevice::Tile warpgroup_tile(const AttentionConfig &config) {
+    const int k = (config.head_dim + 15) / 16 * 16, v = (config.head_dim_v + 15) / 16 * 16, widest = std::max(k, v);
+    const int chunk = chunk_of(config.kv_dtype), rows = widest <= 64 ? 64 : 128;
+    int keys = widest > 128 ? 64 : widest > 64 ? 112 : 96;
     // Addresses of pages and what changes logits take registers.
-    if (config.paged) tile.kv_block = 96;
-    if (config.has_logit_features()) tile.kv_block = widest > 96 ? 48 : 80;
+    if (config.paged) keys = 96;
+    if (config.has_logit_features()) keys = widest > 192 ? 32 : widest > 96 ? 48 : 80;
+    AttentionDevice::Tile tile = {{rows, keys, chunk, k / chunk, false}, keys, v, 4, true};
+    tile.most_growth = 8;
+    tile.in_warpgroups = true;
     return tile;
+}
+
+int warpgroup_blocks(const AttentionConfig &config) {
+    if (std::max(config.head_dim, config.head_dim_v) > 64) return 1;
+    return config.has_logit_features() || config.paged ? 2 : 3;
+}
+
+int warpgroup_tile_bytes(const AttentionDevice::Tile &tile) {
+    const int of_k = row_in_panels(tile.products.width * tile.products.chunks), of_v = row_in_panels(tile.columns);
+    return 2 * (tile.products.rows * of_k + 2 * tile.products.columns * (of_k + of_v));
 }
 
 }  // namespace heed

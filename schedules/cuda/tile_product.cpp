@@ -1,5 +1,7 @@
 #include "schedules/cuda/tile_product.h"
 
+#include "generators/cuda/warpgroup.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -208,8 +210,15 @@ void schedule_ordered(TileProduct &product, const LoopLevel &at, int lines, int 
     deal_pairs(product, product.x_ordered, quad, pair, {}, eights);
 }
 
-void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
-    in_shared_memory(product, tile, lines).align_storage(product.chunk, product.tile.chunks + 1);
+int row_in_panels(int elements) {
+    return (elements + cuda::panel_columns - 1) / cuda::panel_columns * cuda::panel_columns;
+}
+
+void schedule_copies(TileProduct &product, Func &tile, int lines, int threads, Rows rows) {
+    const int width = product.tile.width, chunks = product.tile.chunks;
+    const int in_panels = row_in_panels(width * chunks) / width;
+    in_shared_memory(product, tile, lines)
+        .align_storage(product.chunk, rows == Rows::in_panels ? in_panels : chunks + 1);
     const int of_chunk = product.tile.width * tile.type().bytes() / 16;
     deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, lines * of_chunk, threads);
 }
@@ -218,11 +227,12 @@ void deal_copies(Func &tile, const Var &in_chunk, const Var &chunk, const Var &l
                  int threads) {
     const Var more("more"), own("own"), number("number"), round("round"), thread("thread");
     const Var part("part"), in_part("in_part"), in_row("in_row");  // part: 16 bytes
+    const int all = lines * neighbours_of(chunks), at_once = std::min(threads, all);
     tile.split(chunk, more, own, neighbours_of(chunks))
         .split(in_chunk, part, in_part, 16 / tile.type().bytes())
         .fuse(part, own, in_row)
         .fuse(in_row, line, number)
-        .split(number, round, thread, std::min(threads, lines * neighbours_of(chunks)))
+        .split(number, round, thread, at_once, all % at_once == 0 ? TailStrategy::Auto : TailStrategy::GuardWithIf)
         .reorder(in_part, more, round, thread)
         .vectorize(in_part)
         .unroll(more)

@@ -48,8 +48,12 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 void schedule_own(TileProduct &product, Halide::Func &own, const Halide::LoopLevel &at, int lines, int eights);
 void schedule_ordered(TileProduct &product, const Halide::LoopLevel &at, int lines, int eights);
 
-// A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
-void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);
+// A tile of x or w, of `lines` rows, by so many threads. Copies: a thread copies 16 bytes at a time. Rows are padded,
+// so that rows that are read at once are in different banks; in panels (cuda/warpgroup.h) to whole ones of these.
+enum class Rows { padded, in_panels };
+void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads, Rows rows = Rows::padded);
+// Elements of a row in panels.
+int row_in_panels(int elements);
 // The copies of a tile's chunks, so many of each line. Neighbours copy neighbouring chunks; of a line with more than
 // 16, or no power of two of them, a thread copies several, which have one address.
 void deal_copies(Halide::Func &tile, const Halide::Var &in_chunk, const Halide::Var &chunk, const Halide::Var &line,

@@ -149,16 +149,16 @@ void decode_warpgroup_mma(KernelBuilder &builder, const Statement &s, Opcode &op
     mma.transposes = flags.back() == "1";
 }
 
-// Products are complete where they are begun: nothing is left to wait for.
 void decode_warpgroup(KernelBuilder &builder, const Statement &s, Opcode &opcode, int target) {
     expect_target(target, 90);
     if (opcode.take("mma_async")) return decode_warpgroup_mma(builder, s, opcode);
-    const bool waits = opcode.take("wait_group");
+    const bool waits = opcode.take("wait_group"), commits = !waits && opcode.take("commit_group");
     expect_operands(s, waits ? 1 : 0, waits ? 1 : 0);
-    if ((!waits && !opcode.take("fence") && !opcode.take("commit_group")) || !opcode.take("sync") ||
-        !opcode.take("aligned"))
+    if ((!waits && !commits && !opcode.take("fence")) || !opcode.take("sync") || !opcode.take("aligned"))
         throw ParseError("the instruction is not supported");
-    builder.emit(Op::warp_barrier, {}, {builder.constant(32, 0xffffffff)});
+    const Op op = waits ? Op::wait_products : commits ? Op::commit_products : Op::warp_barrier;
+    Instruction &i = builder.emit(op, {}, {builder.constant(32, 0xffffffff)});
+    if (waits) i.kind = static_cast<uint8_t>(std::stoi(s.operands[0]));
 }
 
 }  // namespace

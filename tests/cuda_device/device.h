@@ -56,7 +56,7 @@ class DeviceTest : public testing::Test {
 protected:
     DeviceTest() {
         EXPECT_EQ(call("cuInit", 0u), 0);
-        EXPECT_EQ(configure("order=default,arrival=early,checks=on,steps=1000000"), 0);
+        EXPECT_EQ(configure("order=default,arrival=early,products=early,checks=on,steps=1000000"), 0);
         call<void>("heed_device_replace", static_cast<const char *>(nullptr), static_cast<const char *>(nullptr), 0);
         reset();
         EXPECT_EQ(call("cuCtxCreate_v2", &context_, 0u, 0), 0);

@@ -19,6 +19,7 @@
 //   int heed_device_configure(const char *)     options, separated by commas; 0, or 1 where they are not understood:
 //       order=default|ascending|descending|random:SEED   of blocks, and of warps between barriers
 //       arrival=early|late                        when the data of cp.async lands: at issue, or at the wait
+//       products=early|late                       when those of wgmma are made: where they are begun, or at the wait
 //       checks=on|off                             the checks of shared memory that are not about bounds
 //       steps=N                                   instructions a warp may execute
 //       traffic=on|off                            whether sectors are counted

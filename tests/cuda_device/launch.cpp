@@ -28,6 +28,7 @@ public:
         execution_.parameters = launch.parameters.data();
         execution_.shared = &shared_;
         execution_.late_arrival = options.late_arrival;
+        execution_.late_products = options.late_products;
         execution_.step_limit = options.step_limit;
         execution_.counts_traffic = options.traffic;
         execution_.counts.resize(launch.kernel->code.size());

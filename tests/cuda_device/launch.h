@@ -16,6 +16,7 @@ struct Options {
     Order order = Order::any;  // of blocks, and of warps between barriers; any: two host threads share the blocks
     uint64_t seed = 0;
     bool late_arrival = false;         // cp.async: at the wait, not at issue
+    bool late_products = false;        // wgmma: the same
     bool checks = true;                // of shared memory
     bool traffic = false;              // sectors of global memory are counted
     uint64_t step_limit = 20'000'000;  // per warp

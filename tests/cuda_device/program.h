@@ -35,7 +35,9 @@ enum class Op : uint8_t {
     warp_barrier,
     load_matrix,
     mma,
-    warpgroup_mma,  // a warp's part of wgmma, done where it is begun
+    warpgroup_mma,  // a warp's part of wgmma
+    commit_products,
+    wait_products,  // until `kind` groups of them are under way at most
     shuffle,
     vote,
     active_mask,

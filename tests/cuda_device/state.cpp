@@ -35,6 +35,9 @@ bool parse_option(const std::string &key, const std::string &value, Options *opt
         return value.compare(0, 7, "random:") == 0 && number(value.substr(7), &options->seed);
     }
     if (key == "arrival" && (value == "early" || value == "late")) return options->late_arrival = value == "late", true;
+    if (key == "products" && (value == "early" || value == "late")) {
+        return options->late_products = value == "late", true;
+    }
     if (key == "checks" && (value == "on" || value == "off")) return options->checks = value == "on", true;
     if (key == "traffic" && (value == "on" || value == "off")) return options->traffic = value == "on", true;
     return key == "steps" && number(value, &options->step_limit) && options->step_limit > 0;

@@ -46,6 +46,8 @@ void Warp::begin_block() {
     std::fill(local_.begin(), local_.end(), uint8_t{0xa5});
     for (const Copy &copy : copies_) execution_.shared->drop_copy(copy.to, copy.bytes);
     copies_.clear();
+    products_.clear();
+    product_groups_ = 0;
     std::fill_n(groups_, warp_size, 0u);
     live_ = active_ = all_lanes_;
     pc_ = 0;
@@ -167,6 +169,12 @@ void Warp::execute(const Instruction &i, uint32_t mask) {
         break;
     case Op::warpgroup_mma:
         expect_whole(mask), warpgroup_mma(i);
+        break;
+    case Op::commit_products:
+        expect_whole(mask), product_groups_++;
+        break;
+    case Op::wait_products:
+        expect_whole(mask), wait_products(i.kind);
         break;
     case Op::shuffle:
         shuffle(i, mask);

@@ -38,7 +38,7 @@ struct Execution {
     const uint8_t *parameters = nullptr;
     SharedMemory *shared = nullptr;
     uint32_t block_threads[3] = {1, 1, 1}, grid[3] = {1, 1, 1}, block[3] = {0, 0, 0};
-    bool late_arrival = false;
+    bool late_arrival = false, late_products = false;
     uint64_t step_limit = 0;
     bool counts_traffic = false;
     Traffic traffic;
@@ -82,6 +82,15 @@ private:
         const uint8_t *from;
         uint32_t to, group;
         uint8_t lane, bytes, bytes_read;
+    };
+
+    // One of wgmma. Sums and shared memory are read and written where it ends.
+    struct Product {
+        const Instruction *instruction;
+        uint64_t a_matrix, b_matrix;  // descriptors; of a where it is not in registers
+        bool adds;
+        uint32_t group;
+        uint16_t a[256];
     };
 
     uint8_t *register_bytes() { return reinterpret_cast<uint8_t *>(registers_.data()); }
@@ -128,6 +137,8 @@ private:
     void load_matrix(const Instruction &i);
     void mma(const Instruction &i);
     void warpgroup_mma(const Instruction &i);
+    void wait_products(uint32_t groups);
+    void end(Product &product);
     void read_shared_chunk(uint64_t address, int lane, uint16_t *to);
     void read_fragment(const Operand *registers, uint16_t *a) const;
     void add_product(bool brain, const uint16_t *a, const uint16_t *b, const Operand *sums, const Operand *to);
@@ -145,6 +156,8 @@ private:
     std::vector<uint8_t> local_;
     std::vector<Copy> copies_;
     uint32_t groups_[warp_size] = {};  // how many each lane committed
+    std::vector<Product> products_;    // under way
+    uint32_t product_groups_ = 0;      // committed
     // Lanes that have not exited; those that run at pc_; the least pc of the others.
     uint32_t live_ = 0, active_ = 0, pc_ = 0, others_pc_ = 0;
     uint32_t lane_pc_[warp_size] = {};  // of lanes that are not active

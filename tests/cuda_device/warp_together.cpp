@@ -114,14 +114,32 @@ void Warp::mma(const Instruction &i) {
     add_product(i.kind != 0, a, b, o + 10, o);
 }
 
-// A descriptor: bits 0-13 address / 16, 16-29 and 32-45 strides / 16, 62-63 swizzle (1: of 128 bytes).
+// Late, it is done at the wait, else where it is begun.
 void Warp::warpgroup_mma(const Instruction &i) {
     if (live_ != ~0u || all_lanes_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "wgmma needs whole warps");
+    const Operand *after = operands(i) + 2 * 4 * i.num_elements;  // sums; b, whether to add to them, a
+    const uint64_t a = i.has_fragments ? 0 : values<uint64_t>(after[2])[0];
+    Product product = {&i, a, values<uint64_t>(after[0])[0], predicate_mask(after[1]) != 0, product_groups_, {}};
+    if (i.has_fragments) read_fragment(after + 2, product.a);
+    if (!execution_.late_products) return end(product);
+    products_.push_back(product);
+}
+
+void Warp::wait_products(uint32_t groups) {
+    size_t ended = 0;
+    for (; ended < products_.size() && products_[ended].group + groups < product_groups_; ended++) {
+        end(products_[ended]);
+    }
+    products_.erase(products_.begin(), products_.begin() + static_cast<std::ptrdiff_t>(ended));
+}
+
+// A descriptor: bits 0-13 address / 16, 16-29 and 32-45 strides / 16, 62-63 swizzle (1: of 128 bytes).
+void Warp::end(Product &product) {
+    const Instruction &i = *product.instruction;
     struct Matrix {
         uint32_t begin, next_panel, next_eight;
     };
-    const auto matrix = [&](Operand o) {
-        const uint64_t word = values<uint64_t>(o)[0];
+    const auto matrix = [&](uint64_t word) {
         // The address within eight rows is that of 32 bytes of the first one.
         if (word >> 61 != 2 || (word >> 3 & 7) != 0 || (word >> 49 & 7) != 0)
             fail(0, cuda_launch_failed,
@@ -135,14 +153,11 @@ void Warp::warpgroup_mma(const Instruction &i) {
     };
     const Operand *o = operands(i);
     const int count = 4 * i.num_elements;
-    const Operand *sources = o + count, *after = sources + count;  // sums; b, whether to add to them, a
-    const Matrix b_matrix = matrix(after[0]);
-    const bool adds = predicate_mask(after[1]) != 0;
-    uint16_t a[256], b[128];
-    if (i.has_fragments) {
-        read_fragment(after + 2, a);
-    } else {
-        const Matrix m = matrix(after[2]);
+    const Operand *sources = o + count;
+    const Matrix b_matrix = matrix(product.b_matrix);
+    uint16_t *a = product.a, b[128];
+    if (!i.has_fragments) {
+        const Matrix m = matrix(product.a_matrix);
         for (uint32_t row = 0; row < 16; row++) {
             const uint32_t at = m.begin + (index_ % 4 * 2 + row / 8) * m.next_eight + row % 8 * 128;
             for (uint32_t half = 0; half < 2; half++) read_chunk(at + 16 * half, a + row * 16 + half * 8);
@@ -161,7 +176,7 @@ void Warp::warpgroup_mma(const Instruction &i) {
                 for (uint32_t k = 0; k < 16; k++) b[k * 8 + column] = terms[k];
             }
         }
-        add_product(i.kind != 0, a, b, adds ? sources + 4 * tile : nullptr, o + 4 * tile);
+        add_product(i.kind != 0, a, b, product.adds ? sources + 4 * tile : nullptr, o + 4 * tile);
     }
 }
 

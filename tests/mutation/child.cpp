@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -67,8 +68,9 @@ Attention mutation_case(const std::string &name, bool tiny) {
     const TableKernel kernel = kernel_named(name);
     Shape shape = kernel.shape();
     shape.num_heads = shape.num_kv_heads = 2;
-    shape.q_len = tiny ? 2 : 130;
-    shape.kv_len = tiny ? 2 : 129;
+    const int32_t keys_of_steps = std::max(129, 2 * kernel.info.kv_block + 1);  // three at least
+    shape.q_len = tiny ? 2 : keys_of_steps + 1;
+    shape.kv_len = tiny ? 2 : keys_of_steps;
     Attention a = kernel.attention(shape);
     a.causal = true;
     // For the queries that do not see them they make the device repeat its sums. Each 8 keys of a block have some, each
@@ -77,6 +79,9 @@ Attention mutation_case(const std::string &name, bool tiny) {
         constexpr int32_t keys[] = {70, 90, 98, 122, 74, 82, 106, 114};
         a.v_row(0, tiny ? 1 : keys[c % 8], 1)[c] = std::numeric_limits<float>::quiet_NaN();
     }
+    // The last step makes a maximum grow, where values are numbers: sums are rescaled.
+    const float *query = a.q_row(0, shape.q_len - 1, 0);
+    for (int32_t c = 0; !tiny && c < a.head_dim; c++) a.k_row(0, shape.kv_len - 1, 0)[c] = 8 * query[c];
     return a;
 }
 

@@ -22,7 +22,7 @@ DECODE = "schedules/attention_decode_x86.cpp"
 
 SOFTCAP = """        capped = c.where_capped(c.capped(tempered, units), tempered);
 """
-BIAS = """    if (added.defined()) value = add(capped, added);
+BIAS = """    if (added.defined()) value = capped + in_units(added, units);
 """
 LATE_SOFTCAP = """    if (c.softcap.defined()) value = c.where_capped(c.capped(value, units), value);
 """

@@ -26,7 +26,8 @@ protected:
     Outcome outcome(int occurrence) const {
         Outcome outcome = Outcome::correct;
         for (const bool tiny : {true, false}) {
-            for (const char *options : {"order=ascending,arrival=early", "order=random:3,arrival=late"}) {
+            for (const char *options : {"order=ascending,arrival=early", "order=random:3,arrival=late",
+                                        "order=random:3,arrival=early,products=late"}) {
                 outcome = run_in_child(kernel_, {broken_.from, broken_.to, occurrence}, tiny, options, true);
                 if (outcome != Outcome::correct) return outcome;
             }
@@ -78,6 +79,7 @@ const char *const tensor_core_kernels[] = {
     "attention_prefill_bf16_d80_contiguous_sm80",
     "attention_prefill_f16_d256_alibi_bias_mask_softcap_contiguous_sm80",
 };
+const char *const warpgroup_kernels[] = {"attention_prefill_f16_d64_contiguous_sm90"};
 const char *const f32_kernels[] = {"attention_prefill_f32_d64_contiguous_sm75"};
 
 const Broken barriers = {"barrier", "bar.sync 0;", ""};
@@ -93,6 +95,14 @@ const Broken of_tensor_cores[] = {
     {"fragment_b", "{b0, b1}, {c0", "{b1, b0}, {c0", 29},
     {"accumulator", "f32 {c0, c1, c2, c3}, {a0", "f32 {c1, c0, c2, c3}, {a0", 29},
 };
+const Broken of_warpgroups[] = {
+    barriers,
+    {"wait", "cp.async.wait_group 0;", "cp.async.wait_group 1;"},
+    {"commit", "cp.async.commit_group;", ""},
+    {"wait_for_sums", "wgmma.wait_group.sync.aligned 0;", ""},
+    {"wait_for_scores", "wgmma.wait_group.sync.aligned 1;", ""},
+    {"commit_products", "wgmma.commit_group.sync.aligned;", ""},
+};
 
 std::string test_name(const testing::TestParamInfo<Parameter> &info) {
     return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
@@ -100,6 +110,9 @@ std::string test_name(const testing::TestParamInfo<Parameter> &info) {
 
 INSTANTIATE_TEST_SUITE_P(TensorCores, Mutations,
                          testing::Combine(testing::ValuesIn(tensor_core_kernels), testing::ValuesIn(of_tensor_cores)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Warpgroups, Mutations,
+                         testing::Combine(testing::ValuesIn(warpgroup_kernels), testing::ValuesIn(of_warpgroups)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(F32, Mutations, testing::Combine(testing::ValuesIn(f32_kernels), testing::Values(barriers)),
                          test_name);

@@ -63,8 +63,8 @@ private:
 }  // namespace
 
 CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, const std::vector<SharedCopy *> &copies,
-                           const std::map<std::string, int> &elements)
-    : loop(loop) {
+                           const std::map<std::string, int> &elements, int buffers)
+    : loop(loop), buffers(buffers) {
     const std::set<std::string> stored = accesses_in(*body).stored;
     for (const SharedCopy *copy : copies) {
         for (const std::string &array : accesses_in(copy->address).read) {
@@ -86,7 +86,7 @@ CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, const std::vector<Shared
 }
 
 InBuffer CopiedPlaces::in_buffer() const {
-    return {sizes, Variable::make(Int(32), loop->name) % 2, InBuffer::Stores::move};
+    return {sizes, Variable::make(Int(32), loop->name) % buffers, InBuffer::Stores::move};
 }
 
 Stmt CopiedPlaces::find(const Expr &step, const Expr &steps) const {

@@ -118,15 +118,18 @@ private:
 class AheadCopies {
 public:
     AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
-                const CopiedPlaces &places, const Expr &test, bool finds_bounds, bool in_branches)
-        : loop(loop), sizes(sizes), places(places), test(test), finds_bounds(finds_bounds), in_branches(in_branches) {
+                const CopiedPlaces &places, const Expr &test, bool finds_bounds, bool in_branches,
+                const Expr &at_arrival)
+        : loop(loop), sizes(sizes), places(places), test(test), finds_bounds(finds_bounds), in_branches(in_branches),
+          arrival(Block::make(
+              {Evaluate::make(cuda::wait_copies(0)), Evaluate::make(at_arrival), Evaluate::make(cuda::barrier())})) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
     Stmt run(const Stmt &compute) {
         const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
         const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
-        return with_first(Block::make({arrival(), ahead, places.find(step + 2, steps), compute}), steps);
+        return with_first(Block::make({arrival, ahead, places.find(step + 2, steps), compute}), steps);
     }
 
     // The first part of a step reads `early` arrays. All threads branch alike, so that a barrier may be in a branch.
@@ -135,6 +138,7 @@ public:
         reads.with(Evaluate::make(0), compute);
         if (reads.found == 0) throw BadInput("a step does not compute " + turn);
         early = reads.read;
+        in_turns = true;
         for (const auto &[array, size] : sizes) {
             if (early->count(array) != 0 && reads.read_later.count(array) != 0) {
                 throw BadInput("a step reads " + array + ", which is copied in turns, before and after " + turn);
@@ -142,22 +146,45 @@ public:
         }
         const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
         const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
-        const Stmt handed_over = Block::make({arrival(), ahead, places.find(step + 2, steps)});
+        const Stmt handed_over = Block::make({arrival, ahead, places.find(step + 2, steps)});
         const Stmt both = BeforeStage(turn).with(handed_over, compute);
         of_early = false;
         const Stmt late = copies_of(step);
         of_early = true;
-        const Stmt whole = Block::make({arrival(), late, both});
+        const Stmt whole = Block::make({arrival, late, both});
         return with_first(test.defined() ? IfThenElse::make(test, whole, handed_over) : whole, steps);
     }
 
+    // Turn i has the products of step i and what is made of them, and the delayed stage of the step before. It copies
+    // what is early of step i + 1, and what the stage reads of step i.
+    Stmt run_delayed(const DelayedStage &stage, const Expr &before_arrival) {
+        early.emplace();
+        for (const auto &[array, size] : sizes) {
+            if (!stage.reads(array)) early->insert(array);
+        }
+        const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
+        const Stmt done = Evaluate::make(before_arrival);
+        const auto turn = [&](const Expr &i, const Stmt &compute) {
+            const Stmt ahead = IfThenElse::make(i + 1 < steps, begin_copies(i + 1));
+            of_early = false;
+            const Stmt late = copies_of(i);
+            of_early = true;
+            return Block::make({arrival, ahead, late, places.find(i + 2, steps), compute});
+        };
+        const Stmt first = turn(0, stage.first()), last = Block::make({done, arrival, stage.last(steps)});
+        const Stmt others = loop_of(steps - 1, Block::make(done, turn(step + 1, stage.turn())));
+        return after_first(Block::make({first, others, last}), steps);
+    }
+
 private:
-    static Stmt arrival() { return Block::make(Evaluate::make(cuda::wait_copies(0)), Evaluate::make(cuda::barrier())); }
+    Stmt loop_of(const Expr &steps, const Stmt &body) const {
+        return For::make(loop->name, 0, steps, ForType::Serial, Partition::Never, loop->device_api, body);
+    }
 
     // The loop, after the copies of the first step.
-    Stmt with_first(const Stmt &body, const Expr &steps) {
+    Stmt with_first(const Stmt &body, const Expr &steps) { return after_first(loop_of(steps, body), steps); }
+    Stmt after_first(Stmt result, const Expr &steps) {
         const Stmt barrier = Evaluate::make(cuda::barrier());
-        Stmt result = For::make(loop->name, 0, steps, ForType::Serial, Partition::Never, loop->device_api, body);
         result = Block::make({copies_of(0), places.find(1, steps), result});
         if (!places.arrays().empty()) result = Block::make({places.find(0, steps), barrier, result});
         result = IfThenElse::make(steps > 0, result);
@@ -178,8 +205,10 @@ private:
     const CopiedPlaces &places;
     const Expr test;
     const bool finds_bounds, in_branches;
-    std::optional<std::set<std::string>> early;  // arrays, in turns
-    bool of_early = true;                        // whether copies_of() are those to them
+    const Stmt arrival;                          // where a step's copies are
+    std::optional<std::set<std::string>> early;  // arrays, where some are copied later
+    bool in_turns = false;
+    bool of_early = true;  // whether copies_of() are those to them
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::vector<std::pair<std::string, Expr>> at_each_step;
@@ -287,7 +316,11 @@ private:
         return group.condition.defined() ? IfThenElse::make(group.condition, copies) : copies;
     }
 
+    // As a group of their own, or of the next ones'.
     Stmt copies_of(const Expr &step) const {
+        return Block::make(begin_copies(step), Evaluate::make(cuda::commit_copies()));
+    }
+    Stmt begin_copies(const Expr &step) const {
         Values always;  // addresses
         std::vector<Group> groups;
         Expr last;
@@ -311,7 +344,7 @@ private:
             const Expr bytes =
                 copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step);
-            if (!early) copy.to = copy.to + simplify(step % 2) * sizes.at(copy.array);
+            if (!in_turns) copy.to = copy.to + simplify(step % 2) * sizes.at(copy.array);
             group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
@@ -326,8 +359,7 @@ private:
             result = substitute(name, Variable::make(value.type(), here), result);
             result = LetStmt::make(here, at_step(value, step), result);
         }
-        if (test.defined()) result = IfThenElse::make(at_step(test, step), result);
-        return Block::make(result, Evaluate::make(cuda::commit_copies()));
+        return test.defined() ? IfThenElse::make(at_step(test, step), result) : result;
     }
 };
 
@@ -339,13 +371,14 @@ Stmt PipelineCopies::visit(const Allocate *op) {
     arrays[op->name].bytes = arrays[op->name].elements * op->type.bytes();
     const Stmt body = mutate(op->body);
     const Array &array = arrays.at(op->name);
-    if (!array.is_doubled) return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
+    if (array.buffers == 1)
+        return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
     int accesses = 0;
     for (const auto &[loop, of_loop] : array.accesses) accesses += of_loop;
     if (accesses_of(op->name, op->body) != accesses) {
         throw BadInput(op->name + " is copied in a loop and accessed outside it");
     }
-    return Allocate::make(op->name, UInt(8), op->memory_type, {Expr(2 * array.bytes)}, op->condition, body);
+    return Allocate::make(op->name, UInt(8), op->memory_type, {Expr(array.buffers * array.bytes)}, op->condition, body);
 }
 
 Stmt PipelineCopies::visit(const For *op) {
@@ -361,7 +394,7 @@ Stmt PipelineCopies::visit(const For *op) {
     for (const auto &[copy, condition] : take.taken) {
         Array &array = arrays.at(copy.array);
         if (array.bytes % 16 != 0) throw BadInput(copy.array + " is not a multiple of 16 bytes");
-        array.is_doubled = turn.empty();
+        array.buffers = turn.empty() ? 2 : 1;
         array.accesses[op] = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();
     }
@@ -369,13 +402,17 @@ Stmt PipelineCopies::visit(const For *op) {
     for (TakeCopies::Taken &taken : take.taken) copies.push_back(&taken.copy);
     std::map<std::string, int> elements;
     for (const auto &[name, array] : arrays) elements[name] = array.elements;
-    const CopiedPlaces places(op, &compute, copies, elements);
+    const bool delays = delay && found == 0;
+    found++;
+    const int buffers_of_places = delays ? 4 : 2;
+    const CopiedPlaces places(op, &compute, copies, elements, buffers_of_places);
     for (const auto &[name, size] : places.arrays()) {
-        arrays.at(name).is_doubled = true;
+        Array &array = arrays.at(name);
+        array.buffers = std::max(array.buffers, buffers_of_places);
         arrays.at(name).accesses[op] = accesses_of(name, op->body);
     }
-    found++;
-    AheadCopies ahead(op, take.taken, sizes, places, test, finds_bounds, in_branches);
+    AheadCopies ahead(op, take.taken, sizes, places, test, finds_bounds, in_branches,
+                      delay ? delay->at_arrival : Expr(0));
     if (!turn.empty()) return ahead.run_in_turns(compute, turn);
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2, InBuffer::Stores::refuse);
     compute = in_buffer.mutate(compute);
@@ -383,6 +420,10 @@ Stmt PipelineCopies::visit(const For *op) {
         if (in_buffer.read.count(array) == 0) {
             throw BadInput("loop " + op->name + " copies to " + array + " and does not read it: unroll it");
         }
+    }
+    if (delays) {
+        if (test.defined()) throw BadInput("steps of which a stage is delayed are not passed over");
+        return ahead.run_delayed(DelayedStage(op, compute, *delay), delay->before_arrival);
     }
     if (test.defined()) compute = IfThenElse::make(test, compute);
     return ahead.run(compute);

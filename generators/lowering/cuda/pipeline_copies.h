@@ -8,13 +8,17 @@
 // branch (SkipBlocks) copies nothing where its condition does not hold. Halide has no asynchronous copies, and a stage
 // of its own cannot run ahead of its loop.
 //
+// A stage of the first such loop may be delayed by a step (DelayedStage): then what it alone reads is copied a step
+// later than all else.
+//
 // Or in turns, where shared memory has no place for second buffers: what a step has read where one of its stages begins
 // is copied for the next step from there on, all else for the step itself at its beginning; two barriers a step.
 
 #include <map>
+#include <optional>
 #include <string>
 
-#include "Halide.h"
+#include "generators/lowering/cuda/delayed_stage.h"
 
 namespace heed {
 
@@ -23,17 +27,19 @@ public:
     // finds_bounds: what a copy's condition compares a step with is made of shared memory at each step, and in no
     // register from step to step. in_branches: addresses are computed in the branches around copies, outside of which
     // they may mean nothing. turn: the name of the Func before which arrays take turns; empty: they have two buffers.
-    explicit PipelineCopies(bool finds_bounds = false, bool in_branches = false, std::string turn = "")
-        : finds_bounds(finds_bounds), in_branches(in_branches), turn(std::move(turn)) {}
+    explicit PipelineCopies(bool finds_bounds = false, bool in_branches = false, std::string turn = "",
+                            std::optional<StageDelay> delay = {})
+        : finds_bounds(finds_bounds), in_branches(in_branches), turn(std::move(turn)), delay(std::move(delay)) {}
     int found = 0;  // loops
 
 private:
     const bool finds_bounds, in_branches;
     const std::string turn;
+    const std::optional<StageDelay> delay;
     // In shared memory.
     struct Array {
         int elements = 0, bytes = 0;
-        bool is_doubled = false;
+        int buffers = 1;
         std::map<const Halide::Internal::For *, int> accesses;  // of the loops that copy to it
     };
     std::map<std::string, Array> arrays;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
 #include "generators/common/serial_loop.h"
 #include "generators/cuda/intrinsics.h"
@@ -25,14 +26,21 @@ struct SharedArrays : IRVisitor {
     std::vector<Place> places;
     int bytes = 0;  // of all
 
-    explicit SharedArrays(const Stmt &kernel) { kernel.accept(this); }
+    SharedArrays(const Stmt &kernel, const std::set<std::string> &first) : first(first) {
+        for (const bool of_first : {true, false}) {
+            finds_first = of_first;
+            kernel.accept(this);
+        }
+    }
 
 private:
+    const std::set<std::string> &first;
+    bool finds_first = false;
     int used = 0;
 
     using IRVisitor::visit;
     void visit(const Allocate *op) override {
-        if (is_shared_array(op)) {
+        if (is_shared_array(op) && (first.count(func_of_array(op->name)) != 0) == finds_first) {
             const int64_t size = op->constant_allocation_size();
             if (size == 0) throw BadInput("the size of " + op->name + ", in shared memory, is not constant");
             places.push_back({op->name, used});
@@ -159,7 +167,7 @@ Stmt LowerSharedMemory::visit(const For *op) {
 }
 
 void LowerSharedMemory::lay_out(const Stmt &kernel) {
-    const SharedArrays all(kernel);
+    const SharedArrays all(kernel, first);
     for (const SharedArrays::Place &array : all.places) {
         arrays[array.name] = {array.begin, found == 0};
         found++;

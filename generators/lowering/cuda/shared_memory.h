@@ -11,6 +11,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "Halide.h"
@@ -54,7 +55,10 @@ struct SharedCopy {
 class LowerSharedMemory : public Halide::Internal::IRMutator {
 public:
     // bytes: of a block, which the arrays must need exactly; may_need_less: not what a score function leaves unread.
-    explicit LowerSharedMemory(int bytes, bool may_need_less = false) : bytes(bytes), may_need_less(may_need_less) {}
+    // first: names of Funcs whose arrays come before all others, panels (cuda/warpgroup.h), which begin at multiples of
+    // 1024 bytes.
+    explicit LowerSharedMemory(int bytes, bool may_need_less = false, std::set<std::string> first = {})
+        : bytes(bytes), may_need_less(may_need_less), first(std::move(first)) {}
     int found = 0;  // arrays
 
 private:
@@ -64,6 +68,7 @@ private:
     };
     const int bytes;
     const bool may_need_less;
+    const std::set<std::string> first;
     int kernels = 0, used = 0;
     std::map<std::string, Array> arrays;
     Lets lets;

@@ -80,8 +80,9 @@ private:
 
     using IRMutator::visit;
     Stmt visit(const ProducerConsumer *op) override {
-        const Stmt s = IRMutator::visit(op);
-        return op->is_producer && op->name == func_of_array(sum) ? Block::make(scaling, s) : s;
+        const Stmt body = mutate(op->body);
+        const bool is_it = op->is_producer && op->name == func_of_array(sum);
+        return ProducerConsumer::make(op->name, op->is_producer, is_it ? Block::make(scaling, body) : body);
     }
     Stmt visit(const Store *op) override {
         if (addition(op, sum, state)) return Evaluate::make(0);

@@ -6,8 +6,10 @@
 //
 // becomes
 //
-//   if the factor of some element of a lane of the warp is not 1: state[i] = state[i] * factor, of each element
-//   produce sum { state[i] = state[i] + ..; }
+//   produce sum {
+//     if the factor of some element of a lane of the warp is not 1: state[i] = state[i] * factor, of each element
+//     state[i] = state[i] + ..;
+//   }
 //
 // and without a factor nothing comes before the product.
 //
