@@ -53,6 +53,10 @@ Expr rounded_on_device(ElementType type, const Expr &x) {
     return Call::make(Float(32), std::string("heed_rounded_") + name_of(type), {x}, Call::PureExtern);
 }
 
+Expr packed_on_device(ElementType type, const Expr &low, const Expr &high) {
+    return Call::make(UInt(32), std::string("heed_pack_") + name_of(type), {low, high}, Call::PureExtern);
+}
+
 Expr of_terms(const Expr &condition) { return Call::make(Bool(), "heed_of_terms", {condition}, Call::PureExtern); }
 
 Expr same_for_block(const Expr &condition) {

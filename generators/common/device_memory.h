@@ -36,6 +36,8 @@ Halide::Expr reciprocal_on_device(const Halide::Expr &x);
 Halide::Expr magnitude_on_device(const Halide::Expr &x);
 // The nearest number of a type of 16 bits, as a float: an operand of LowerTileProducts.
 Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
+// Two floats as elements of 16 bits, UInt(32), rounded to nearest even; `low` in the low half.
+Halide::Expr packed_on_device(ElementType type, const Halide::Expr &low, const Halide::Expr &high);
 // -0, a factor whose product is left out of a sum, as it may be NaN: select(bits of a are these, c, c + a * b).
 constexpr uint32_t left_out_bits = 0x80000000;
 // Which terms LowerTileProducts sums, for RDom::where: Halide does not make bounds of loops of it.

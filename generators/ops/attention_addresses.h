@@ -17,7 +17,10 @@ struct AttentionAddresses {
             return after(after(after(first, in_batch, batch), of_head, head), of_token, token);
         }
         // Whether rows begin at multiples of 16 bytes.
-        Expr in_chunks() const { return ((first | head | token | batch) & Halide::cast<uint64_t>(15)) == 0; }
+        Expr in_chunks() const { return begins_at_multiples(16); }
+        Expr begins_at_multiples(int bytes) const {  // a power of 2
+            return ((first | head | token | batch) & Halide::cast<uint64_t>(bytes - 1)) == 0;
+        }
     };
 
     const AttentionConfig config;

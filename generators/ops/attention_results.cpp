@@ -3,6 +3,7 @@
 
 #include "generators/lowering/carried.h"
 #include "generators/ops/attention_device.h"
+#include "generators/ops/pair_stores.h"
 
 namespace heed {
 
@@ -58,17 +59,33 @@ Expr AttentionDevice::state_of_part(const Expr &column, const Expr &of_row, cons
     return select(column < columns, result, part_states[1](max(column - columns, 0), of_row, number));
 }
 
+void AttentionDevice::add_rows_of_fragments() {
+    const Row own = query(row, down), at = query(all.y, all.z);
+    const auto token = [&](const Row &of) { return field(sequence_first_q, of.sequence) + of.i; };
+    const Expr address = out.row(own.sequence, own.head, token(own)) + bytes_of(UInt(16), u * own_columns());
+    out_rows(u, row, down) = once(select(exists(own), address, cast<uint64_t>(0)), results(u, row, down)[0]);
+
+    const auto in_row = [&](const Expr &column) { return of_output(column, {all.y, all.z}); };
+    const auto value = [&](const Expr &column) { return output(column, all.y, all.z) * results(in_row(column))[0]; };
+    const Expr to_out = out_rows(in_row(all.x)), there = to_out != cast<uint64_t>(0);
+    const Expr in_words = out.begins_at_multiples(4) && head_dim_v % 2 == 0;
+    const auto place = [&](const Expr &column) {
+        return to_out + bytes_of(UInt(16), column - in_row(column)[0] * own_columns());
+    };
+    add(store_in_pairs(config.dtype, all.x, there && all.x < head_dim_v, in_words, value, place),
+        store_at_if(there && all.x == 0, lse.row(at.sequence, at.head, token(at)), 0, results(in_row(all.x))[1]));
+}
+
 void AttentionDevice::add_rows() {
+    if (tile.in_fragments && tile.parts == 1) return add_rows_of_fragments();
     const Expr first = row_of(all.y, 0);
     const Row at = query(first, all.z);
     const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const std::vector<Expr> of_this =
-        tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_output(all.x, {all.y, all.z});
+    const std::vector<Expr> of_this = {first, all.z};
     Expr value = 0.f;
     for (int part = 0; part < tile.parts; part++) {
         const Expr r = row_of(all.y, part);
-        const Expr scale = tile.parts > 1 ? results(r, all.z)[0] : results(of_this)[0];
-        value += (tile.parts > 1 ? state_of_part(all.x, r, all.z) : output(all.x, r, all.z)) * scale;
+        value += (tile.parts > 1 ? state_of_part(all.x, r, all.z) : output(all.x, r, all.z)) * results(r, all.z)[0];
     }
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
     const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;

@@ -61,12 +61,10 @@ BackwardBlocks::Range BackwardBlocks::range_of(BackwardSide side, const Block &a
 Expr BackwardBlocks::stored(BackwardSide side, const std::vector<Expr> &sums, const Expr &column, const Expr &row,
                             const Expr &number) const {
     const Block at = block_of(side, number);
-    const bool of_keys = side == backward_keys;
     const Expr x = at.first_row + row, column_of = at.first_column + column;
     Expr result;
     for (size_t n = 0; n < sums.size(); n++) {
-        Rows to = rows(of_keys, static_cast<int>(n), at.sequence);
-        to.first = !of_keys ? dq : n == 0 ? dk : dv;
+        const Rows to = gradient_rows(side, static_cast<int>(n), at.sequence);
         // Rows after the last one met others all the same, as zeros.
         const Expr value = select(x < at.num_rows, n == 0 ? sums[n] * scale : sums[n], 0.f);
         const Expr on = is_given(to.first) && x < at.stored_rows && column_of < to.length;

@@ -53,6 +53,12 @@ protected:
     Expr other_head(BackwardSide side, const Block &at, const Expr &number) const {
         return side == backward_keys ? at.head * group() + number : kv_head_of(at.head);
     }
+    // Where gradient n of X goes.
+    Rows gradient_rows(BackwardSide side, int n, const Expr &sequence) const {
+        Rows to = rows(side == backward_keys, n, sequence);
+        to.first = side != backward_keys ? dq : n == 0 ? dk : dv;
+        return to;
+    }
     // Stores element (row, column) of the sums of a block, in the order of the gradients.
     Expr stored(BackwardSide side, const std::vector<Expr> &sums, const Expr &column, const Expr &row,
                 const Expr &number) const;

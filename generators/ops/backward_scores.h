@@ -49,6 +49,10 @@ protected:
             const Expr bytes = first | batch | token | head | bytes_of(Halide::UInt(16), length);
             return (bytes & Halide::cast<uint64_t>(15)) == 0;
         }
+        Expr in_words() const {
+            return ((first | batch | token | head | bytes_of(Halide::UInt(16), length)) & Halide::cast<uint64_t>(3)) ==
+                   0;
+        }
         Expr row(const Expr &sequence, const Expr &of_head, const Expr &number) const {
             return after(after(after(first, sequence, batch), of_head, head), first_token + number, token);
         }

@@ -5,6 +5,7 @@
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
+#include "generators/ops/pair_stores.h"
 #include "generators/ops/shared_counters.h"
 
 namespace heed {
@@ -38,12 +39,38 @@ BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, 
     define_terms();
     define_sums();
     define_doubts();
-    std::vector<Expr> of_row;
+    add_gradients();
+}
+
+void BackwardTensorDevice::add_gradients() {
+    const Block at = block_of(side, down);
+    const Expr x = at.first_row + row, first = at.first_column + part * columns + u * 2;
+    std::vector<Expr> places;
     for (int n = 0; n < num_sums(); n++) {
-        const Expr sum = value_of(sums, {all.x, all.y, all.w, all.z}, n);
-        of_row.push_back(once(sum, doubts(all.x % 8 / 2, all.y, all.w, all.z)));
+        const Rows to = gradient_rows(side, n, at.sequence);
+        places.push_back(to.row(at.sequence, at.head, x) + bytes_of(UInt(16), first));
+        places.push_back(select(is_given(to.first) && x < at.stored_rows, to.length - first, 0));
     }
-    add(stored(side, of_row, all.w * columns + all.x, all.y, all.z));
+    places.emplace_back(cast<int32_t>(x < at.num_rows));
+    for (Expr &place : places) place = once(place, doubts(u, row, part, down));
+    out_rows(u, row, part, down) = Tuple(places);
+
+    const Expr lane = all.x % 8 / 2;
+    const FuncRef place = out_rows(lane, all.y, all.w, all.z);
+    Expr result;
+    for (int n = 0; n < num_sums(); n++) {
+        const Rows to = gradient_rows(side, n, block_of(side, all.z).sequence);
+        // Rows after the last one met others all the same, as zeros.
+        const auto value = [&](const Expr &column) {
+            const Expr sum = once(value_of(sums, {column, all.y, all.w, all.z}, n), place[2 * num_sums()]);
+            return select(place[2 * num_sums()] != 0, n == 0 ? sum * scale : sum, 0.f);
+        };
+        const auto address = [&](const Expr &column) { return place[2 * n] + bytes_of(UInt(16), column - lane * 2); };
+        const Expr on = all.x - lane * 2 < place[2 * n + 1];
+        const Expr store = store_in_pairs(type, all.x, on, to.in_words(), value, address);
+        result = result.defined() ? result + store : store;
+    }
+    add(result);
 }
 
 void BackwardTensorDevice::define_met() {

@@ -49,6 +49,10 @@ struct BackwardTensorDevice : BackwardBlocks {
     Halide::Func sums{"sums"};            // (d, row, part, down)
     Halide::Func doubts{"doubts"};        // (u, row, part, down): whether sums are to be computed in_repetition()
 
+    // (u, row, part, down): of each gradient the address of a lane's first element of a row, and how many elements
+    // there are from there on; whether the row exists.
+    Halide::Func out_rows{"out_rows"};
+
     BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile, int parts,
                          const ScoreMod &score_mod);
 
@@ -90,6 +94,7 @@ private:
     void define_terms();
     void define_sums();
     void define_doubts();
+    void add_gradients();
 };
 
 }  // namespace heed

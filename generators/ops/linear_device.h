@@ -14,15 +14,20 @@ HEED_KERNEL_ARGUMENTS(LinearDeviceArguments, HEED_CUDA_LINEAR)
 struct LinearDevice : LinearDeviceArguments, TileProduct, Results {
     Halide::Var down{"down"}, across{"across"};
     Halide::RDom all;  // column, row, across, down, as sum
+    // (row, down): the address of a row of out, 0 where it does not exist; (column, across): bytes to a column from
+    // there, what is added to its sums.
+    Halide::Func out_rows{"out_rows"}, of_columns{"of_columns"};
 
-    LinearDevice(ElementType type, const ProductTile &tile);
+    // in_pairs: a thread has pairs of neighbouring columns, of elements of 16 bits.
+    LinearDevice(ElementType type, const ProductTile &tile, bool in_pairs);
 
 private:
     using Expr = Halide::Expr;
     const ElementType type;
 
     Expr place(const Expr &row, const Expr &first, const Expr &of_batch, const Expr &of_token) const;
-    Expr stored(const Expr &row, const Expr &column, const Expr &sum) const;
+    void define_places();
+    Expr stored(bool in_pairs) const;
 };
 
 }  // namespace heed

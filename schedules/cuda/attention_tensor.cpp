@@ -113,8 +113,10 @@ private:
             }
             in_block(kernel.results).gpu_threads(kernel.row);
         } else {
-            in_block(kernel.results, MemoryType::Register);
-            in_rows(kernel.results);
+            for (Func *f : {&kernel.results, &kernel.out_rows}) {
+                in_block(*f, MemoryType::Register);
+                in_rows(*f);
+            }
         }
         std::vector<Func> of_lanes = {kernel.pair_sum, kernel.last_sum, kernel.doubts};
         if (has_codes) of_lanes.push_back(kernel.last_unit);

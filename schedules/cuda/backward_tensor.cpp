@@ -125,8 +125,10 @@ private:
         Stage stored = kernel.named.update();
         in_tiles(stored, kernel.all.x, kernel.all.y, kernel.all.w, {kernel.all.z});
         stored.gpu_blocks(kernel.all.z);
-        in_block(kernel.doubts, MemoryType::Register);
-        in_rows(kernel.doubts);
+        for (Func *f : {&kernel.doubts, &kernel.out_rows}) {
+            in_block(*f, MemoryType::Register);
+            in_rows(*f);
+        }
         in_rows(kernel.doubts.update(), {kernel.over_pairs.x, kernel.over_pairs.y});
     }
 
