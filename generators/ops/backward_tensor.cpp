@@ -49,7 +49,7 @@ void BackwardTensorDevice::add_gradients() {
     for (int n = 0; n < num_sums(); n++) {
         const Rows to = gradient_rows(side, n, at.sequence);
         places.push_back(to.row(at.sequence, at.head, x) + bytes_of(UInt(16), first));
-        places.push_back(select(is_given(to.first) && x < at.stored_rows, to.length - first, 0));
+        places.push_back(select(x < at.stored_rows, to.length - first, 0));
     }
     places.emplace_back(cast<int32_t>(x < at.num_rows));
     for (Expr &place : places) place = once(place, doubts(u, row, part, down));
@@ -66,7 +66,7 @@ void BackwardTensorDevice::add_gradients() {
             return select(place[2 * num_sums()] != 0, n == 0 ? sum * scale : sum, 0.f);
         };
         const auto address = [&](const Expr &column) { return place[2 * n] + bytes_of(UInt(16), column - lane * 2); };
-        const Expr on = all.x - lane * 2 < place[2 * n + 1];
+        const Expr on = is_given(to.first) && all.x - lane * 2 < place[2 * n + 1];
         const Expr store = store_in_pairs(type, all.x, on, to.in_words(), value, address);
         result = result.defined() ? result + store : store;
     }
