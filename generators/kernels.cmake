@@ -90,8 +90,9 @@ heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64
 # sm_90: products of warpgroups.
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 FEATURES none alibi_bias_mask_softcap
     ISA sm90)
-heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 256 ISA sm90)
-heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm90)
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 256 FEATURES none alibi_bias_mask_softcap ISA sm90)
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES none alibi_bias_mask_softcap
+    STORAGE paged ISA sm90)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 HEAD_DIM 64 FEATURES alibi_bias_gqa_mask_softcap STORAGE paged ISA sm80)

@@ -46,13 +46,13 @@ Halide::Expr is_zero(const Halide::Expr &x);
 
 // The units of logits. The softmax of the forward pass has powers of 2 only. log16: every float as a natural logit,
 // bias or sink stays finite in it, and so does what they sum up to on the way. log2: of results of rows whose logits
-// are products as they are; a sink must be below FLT_MAX / log2(e).
+// are products as they are, and of splits that are merged; a sink must be below FLT_MAX / log2(e).
 enum class LogitUnits { natural, log2, log16 };
 
-// What the running maximum (in the units) and the sum relative to it make of a row: its accumulated output is
-// multiplied by `scale` and divided by `total`; lse is the natural logarithm of its softmax denominator. The sink, a
-// raw logit in natural units, joins the denominator; minus infinity is none, scale is 1 then. A row that sees no key
-// has sum 0: its scale is 0, its total 1 and lse = sink.
+// What a row's reference (in the units: its maximum, or near it) and the sum relative to it make of a row: its
+// accumulated output is multiplied by `scale` and divided by `total`; lse is the natural logarithm of its softmax
+// denominator. The sink, a raw logit in natural units, joins the denominator; minus infinity is none, scale is 1 then.
+// A row that sees no key has sum 0: its scale is 0, its total 1 and lse = sink.
 struct RowResult {
     Halide::Expr scale, total, lse;
     Halide::Expr factor() const { return scale / total; }  // rounds once more than a division of each element

@@ -83,10 +83,7 @@ Expr copy_word_async(const Expr &to, const Expr &from, const Expr &bytes) {
     return ordered("heed_copy_word_async", Int(32), {to, from, bytes});
 }
 Expr commit_copies() { return ordered("heed_commit_copies", Int(32), {}); }
-Expr wait_copies(int groups) {
-    const char *const names[] = {"heed_wait_copies_0", "heed_wait_copies_1", "heed_wait_copies_2"};
-    return ordered(names[groups], Int(32), {});
-}
+Expr wait_copies() { return ordered("heed_wait_copies", Int(32), {}); }
 // Halide's, which LLVM knows to be convergent: it would put a call of a function of ours into both sides of a branch.
 // What Halide says of memory to fence is 0 to 3.
 Expr barrier() {
@@ -116,10 +113,6 @@ Expr store_u32_if_zero(const Expr &address, const Expr &value) {
     return ordered("heed_store_u32_if_zero", Int(32), {address, value});
 }
 
-Expr exp2(const Expr &x) { return pure("heed_exp2", Float(32), {x}); }
-Expr fma(const Expr &a, const Expr &b, const Expr &c) { return pure("heed_fma", Float(32), {a, b, c}); }
-Expr reciprocal(const Expr &x) { return pure("heed_reciprocal", Float(32), {x}); }
-Expr maximum(const Expr &a, const Expr &b) { return pure("heed_maximum", Float(32), {a, b}); }
 Expr from_lane(const Expr &x, int mask) {
     return ordered(("heed_from_lane_" + std::to_string(mask)).c_str(), Float(32), {x});
 }
@@ -248,9 +241,7 @@ std::map<std::string, std::string> make_templates() {
         {"heed_copy_async", copy_template("cg", "16")},
         {"heed_copy_word_async", copy_template("ca", "4")},
         {"heed_commit_copies", "cp.async.commit_group;\n"},
-        {"heed_wait_copies_0", "cp.async.wait_group 0;\n"},
-        {"heed_wait_copies_1", "cp.async.wait_group 1;\n"},
-        {"heed_wait_copies_2", "cp.async.wait_group 2;\n"},
+        {"heed_wait_copies", "cp.async.wait_group 0;\n"},
         {"heed_barrier_any", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nbar.red.or.pred any, 0, on;\n"
                              "selp.b32 $r, 1, 0, any;\n}\n"},
         {"heed_advance", "add.u64 $r, $0, $1;\n"},

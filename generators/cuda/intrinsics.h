@@ -60,7 +60,7 @@ Expr store_shared_fragment(const Expr &address, const Expr &value);
 Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes);
 Expr copy_word_async(const Expr &to, const Expr &from, const Expr &bytes);  // the same of 4 bytes
 Expr commit_copies();              // the copies since the last commit are a group
-Expr wait_copies(int groups);      // until of this thread's groups of copies only the last 0, 1 or 2 are under way
+Expr wait_copies();                // until none of this thread's copies is under way
 Expr barrier();                    // of all threads of the block
 Expr barrier_any(const Expr &on);  // the same; Int(32) not 0 when `on` (Int(32)) is not 0 in some thread
 
@@ -82,12 +82,8 @@ Expr store_u64(const Expr &address, const Expr &value);
 Expr store_u32_if_zero(const Expr &address, const Expr &value);  // atomically
 
 // ---- Arithmetic
-Expr exp2(const Expr &x);                               // 2 ulp, subnormals are 0; 2^-inf = 0, NaN stays NaN
-Expr fma(const Expr &a, const Expr &b, const Expr &c);  // rounded once
-Expr reciprocal(const Expr &x);                         // 1 ulp
-Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
-Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
-Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
+Expr from_lane(const Expr &x, int mask);  // x of the lane whose number differs by this bit
+Expr any_lane(const Expr &on);            // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
 Expr add_infinity(const Expr &x, bool negative);
 
 // PTX of each intrinsic: $0, $1, .. are its arguments, $r its result, of 128-bit values $0.0 and $0.1 the halves.

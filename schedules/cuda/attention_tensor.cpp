@@ -18,6 +18,8 @@
 // In heads of more than 192 elements, and kernels of any, a warp has 16 rows, and keys and values take turns in shared
 // memory (PipelineCopies); in decode of more than 128, where queries stay in shared memory. Products of run-time head
 // dims end with the last 64 elements that a row has.
+// On sm_90 four warps of 16 rows multiply together (attention_warpgroups.cpp): 64 or 128 rows a block; values of a step
+// are multiplied beside the next step's scores.
 // Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.

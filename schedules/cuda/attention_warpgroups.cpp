@@ -10,9 +10,10 @@ namespace heed {
 // What bounds a step on sm_90 with products of warpgroups, in cycles of an SM: f16, d128, 128 rows and 112 keys are
 // 1792 of the tensor cores (both products of two warpgroups) and, for 14336 exponentials at 16 a cycle, 896 of the
 // special function unit, which computes them during the product of the values before. A thread has 64 floats of the
-// sums, 56 logits and 28 words of weights: 231 registers. Measured (H100, 4096 tokens): 112 keys 475 TFLOP/s, 128 keys
-// 461, 96 keys 440. At d64 a block has one warpgroup and an SM three blocks, whose steps do not wait for each other
-// (158 registers): 96 keys 415 to 429 TFLOP/s, 80 keys 396 to 411, one block of two warpgroups 297.
+// sums, 56 logits and 28 words of weights: 248 registers. At d64 a block has one warpgroup and an SM three blocks,
+// whose steps do not wait for each other (165 registers). Measured of a program with these tiles and this order of
+// products (H100, 4096 tokens): 112 keys 475 TFLOP/s, 128 keys 461, 96 keys 440; at d64 96 keys 415 to 429, 80 keys 396
+// to 411, one block of two warpgroups 297.
 AttentionDevice::Tile warpgroup_tile(const AttentionConfig &config) {
     const int k = (config.head_dim + 15) / 16 * 16, v = (config.head_dim_v + 15) / 16 * 16, widest = std::max(k, v);
     const int chunk = chunk_of(config.kv_dtype), rows = widest <= 64 ? 64 : 128;

@@ -37,13 +37,14 @@ inline Halide::Func &computed(Halide::Func &f, const Halide::LoopLevel &at, Hali
     return f;
 }
 
-// How often each instruction that Halide has not got is in the kernel, and "bar.sync".
-inline std::map<std::string, int> instructions(const Halide::Module &module) {
+// How often each instruction that Halide has not got is in the kernel, and "bar.sync". text: the kernel's PTX.
+inline std::map<std::string, int> instructions(const Halide::Module &module, std::string *text = nullptr) {
     for (const auto &buffer : module.buffers()) {
         if (buffer.name().find("gpu_source_kernels") == std::string::npos) continue;
         const std::string ptx(static_cast<const char *>(buffer.data()), buffer.size_in_bytes());
         const heed::cuda::RewrittenPtx rewritten = heed::cuda::rewrite_ptx(ptx, {75, heed::cuda_op_threads, 1});
         std::map<std::string, int> found = rewritten.intrinsics;
+        if (text != nullptr) *text = rewritten.text;
         const std::string barrier = "bar.sync";
         for (size_t at = 0; (at = rewritten.text.find(barrier, at)) != std::string::npos; at++) found[barrier]++;
         return found;

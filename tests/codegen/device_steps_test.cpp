@@ -181,7 +181,7 @@ TEST(Steps, CopyInTurnsWhereThereIsOneBuffer) {
     options.turn = "weights";
     const auto found = steps_of_products(options);
     EXPECT_EQ(found.at("heed_copy_async"), 2 * 2);
-    EXPECT_EQ(found.at("heed_wait_copies_0"), 2 * 2);
+    EXPECT_EQ(found.at("heed_wait_copies"), 2 * 2);
     options.turn = "no stage";
     EXPECT_THROW(steps_of_products(options), heed::BadInput);
 }

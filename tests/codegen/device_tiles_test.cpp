@@ -130,7 +130,7 @@ TEST(PipelineCopies, AreOneStepAhead) {
     const auto found = product({});
     EXPECT_EQ(found.at("heed_copy_async"), 4);
     EXPECT_EQ(found.at("heed_commit_copies"), 2);
-    EXPECT_EQ(found.at("heed_wait_copies_0"), 1);
+    EXPECT_EQ(found.at("heed_wait_copies"), 1);
     EXPECT_EQ(found.at("bar.sync"), 1);
 }
 

@@ -57,7 +57,7 @@ struct PanelOptions {
     bool delays = true;
 };
 
-std::map<std::string, int> products_of_warpgroups(const PanelOptions &options = {}) {
+std::map<std::string, int> products_of_warpgroups(const PanelOptions &options = {}, std::string *text = nullptr) {
     WarpgroupKernel kernel;
     const auto in_tiles = [&](Stage stage, const VarOrRVar &column, const VarOrRVar &row,
                               const std::vector<VarOrRVar> &outer) {
@@ -91,7 +91,7 @@ std::map<std::string, int> products_of_warpgroups(const PanelOptions &options = 
         .align_storage(kernel.d, panel_row)
         .split(kernel.d, chunk, in_chunk, 8);
     heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, value_columns / 8, step_keys, group_of_threads);
-    return instructions(
+    const Module module =
         heed::compile_cuda(device_spec("warpgroup"), kernel, group_of_threads, [&](heed::Passes &passes) {
             const std::string x = product.x_tile.name(), w = product.w_tile.name(), v = kernel.values.name();
             passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(),
@@ -115,7 +115,8 @@ std::map<std::string, int> products_of_warpgroups(const PanelOptions &options = 
             passes.add<heed::LowerSharedMemory>(2 * panel_row * (query_rows + 2 * 2 * step_keys), false,
                                                 std::set<std::string>{x, w, v});
             passes.add<heed::ReadThreadsAnew>(std::set<std::string>{kernel.doubts.name()});
-        }));
+        });
+    return instructions(module, text);
 }
 
 // Scores before the loop, in it and in the repetition; sums in it, behind it and in the repetition, where what is no
@@ -130,6 +131,20 @@ TEST(Warpgroups, MultiplyValuesBesideTheNextScores) {
     EXPECT_EQ(found.at("heed_commit_products"), 1 + 2 + 1 + 3);
     EXPECT_EQ(found.at("heed_set_weights_0"), 2 + 2);
     EXPECT_EQ(found.at("heed_copies_for_products"), 3 + 1 + 1);
+}
+
+// Nothing else orders what threads have copied before what products read.
+TEST(Warpgroups, ReadCopiesAfterAFence) {
+    std::string text;
+    products_of_warpgroups({}, &text);
+    const std::string wait = "cp.async.wait_group 0;", fence = "fence.proxy.async.shared::cta;", barrier = "bar.sync";
+    int waits = 0;
+    for (size_t at = text.find(wait); at != std::string::npos; at = text.find(wait, at + 1), waits++) {
+        const size_t fenced = text.find(fence, at), arrived = text.find(barrier, at);
+        ASSERT_NE(arrived, std::string::npos);
+        EXPECT_LT(fenced, arrived);
+    }
+    EXPECT_EQ(waits, 4);
 }
 
 TEST(Warpgroups, MultiplyOneAfterTheOther) {

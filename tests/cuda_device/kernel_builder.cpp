@@ -1,6 +1,7 @@
 #include "tests/cuda_device/kernel_builder.h"
 
 #include <cstring>
+#include <set>
 
 #include "tests/cuda_device/lane_ops.h"
 #include "tests/cuda_device/ptx_source.h"
@@ -297,9 +298,25 @@ void KernelBuilder::resolve_jumps() {
     }
 }
 
+// A product that is under way reads the registers of its first factor until somebody waits for it.
+void KernelBuilder::keep_factors() {
+    std::set<Operand> factors;
+    for (const Instruction &i : kernel_.code) {
+        const Operand *const end = kernel_.operands.data() + i.operands + i.num_operands;
+        if (i.op == Op::warpgroup_mma && i.has_fragments) factors.insert(end - 4, end);
+    }
+    for (Instruction &i : kernel_.code) {
+        if (i.op != Op::wait_products) continue;
+        i.operands = static_cast<uint32_t>(kernel_.operands.size());
+        i.num_operands = static_cast<uint16_t>(factors.size());
+        kernel_.operands.insert(kernel_.operands.end(), factors.begin(), factors.end());
+    }
+}
+
 Kernel KernelBuilder::finish() {
     opcode_ = "ret";
     emit(Op::exit, {}, {}).counted = false;
+    keep_factors();
     resolve_jumps();
     place_variables();
     assign_slots(kernel_, register_bits_, constants_);

@@ -89,6 +89,7 @@ private:
     Symbol *find(const std::string &name);
     Symbol *find_variable(const std::string &name);
     Operand variable_address(Symbol *symbol, int64_t offset, int bits);
+    void keep_factors();
     void resolve_jumps();
     void place_variables();
 

@@ -57,8 +57,8 @@ TEST_P(MatrixTest, ProductsThroughSharedMemory) {
             {%r10, %r11, %r12, %r13}, {%r14, %r15}, {%r30, %r31, %r32, %r33};
         st.global.v2.f32 [%d9], {%r34, %r35}; st.global.v2.f32 [%d9+256], {%r36, %r37};)");
     const CUdeviceptr da = upload(a), db = upload(b), dc = upload(c), dd = upload(std::vector<float>(128));
-    for (const char *when : {"products=early", "products=late"}) {
-        ASSERT_EQ(configure(when), 0);
+    for (const char *arrival : {"arrival=early", "arrival=late"}) {
+        ASSERT_EQ(configure(arrival), 0);
         ASSERT_EQ(run(text, {}, {32}, 768, {da, db, dc, dd}), 0) << last_error();
         EXPECT_EQ(download<float>(dd, 128), expected);
     }
@@ -176,8 +176,8 @@ TEST_F(DeviceTest, CopiesFillWithZeros) {
         cp.async.wait_all;
         ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r2];
         cvt.u64.u32 %d3, %r1; add.u64 %d3, %d3, %d1; st.global.v4.b32 [%d3], {%r4, %r5, %r6, %r7};)");
-    for (const char *when : {"products=early", "products=late"}) {
-        ASSERT_EQ(configure(when), 0);
+    for (const char *arrival : {"arrival=early", "arrival=late"}) {
+        ASSERT_EQ(configure(arrival), 0);
         ASSERT_EQ(run(text, {}, {5}, 80, {in, out}), 0) << last_error();
         const std::vector<uint32_t> result = download<uint32_t>(out, 20);
         for (uint32_t i = 0; i < 20; i++) EXPECT_EQ(result[i], i < 16 && i % 4 < i / 4 ? words[i % 4] : 0) << i;

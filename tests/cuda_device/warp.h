@@ -84,13 +84,12 @@ private:
         uint8_t lane, bytes, bytes_read;
     };
 
-    // One of wgmma. Sums and shared memory are read and written where it ends.
+    // One of wgmma. Registers and shared memory are read and written where it ends.
     struct Product {
         const Instruction *instruction;
         uint64_t a_matrix, b_matrix;  // descriptors; of a where it is not in registers
         bool adds;
         uint32_t group;
-        uint16_t a[256];
     };
 
     uint8_t *register_bytes() { return reinterpret_cast<uint8_t *>(registers_.data()); }
@@ -138,7 +137,7 @@ private:
     void mma(const Instruction &i);
     void warpgroup_mma(const Instruction &i);
     void wait_products(uint32_t groups);
-    void end(Product &product);
+    void end(const Product &product);
     void read_shared_chunk(uint64_t address, int lane, uint16_t *to);
     void read_fragment(const Operand *registers, uint16_t *a) const;
     void add_product(bool brain, const uint16_t *a, const uint16_t *b, const Operand *sums, const Operand *to);

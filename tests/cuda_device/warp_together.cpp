@@ -119,8 +119,7 @@ void Warp::warpgroup_mma(const Instruction &i) {
     if (live_ != ~0u || all_lanes_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "wgmma needs whole warps");
     const Operand *after = operands(i) + 2 * 4 * i.num_elements;  // sums; b, whether to add to them, a
     const uint64_t a = i.has_fragments ? 0 : values<uint64_t>(after[2])[0];
-    Product product = {&i, a, values<uint64_t>(after[0])[0], predicate_mask(after[1]) != 0, product_groups_, {}};
-    if (i.has_fragments) read_fragment(after + 2, product.a);
+    const Product product = {&i, a, values<uint64_t>(after[0])[0], predicate_mask(after[1]) != 0, product_groups_};
     if (!execution_.late_products) return end(product);
     products_.push_back(product);
 }
@@ -134,7 +133,7 @@ void Warp::wait_products(uint32_t groups) {
 }
 
 // A descriptor: bits 0-13 address / 16, 16-29 and 32-45 strides / 16, 62-63 swizzle (1: of 128 bytes).
-void Warp::end(Product &product) {
+void Warp::end(const Product &product) {
     const Instruction &i = *product.instruction;
     struct Matrix {
         uint32_t begin, next_panel, next_eight;
@@ -153,10 +152,12 @@ void Warp::end(Product &product) {
     };
     const Operand *o = operands(i);
     const int count = 4 * i.num_elements;
-    const Operand *sources = o + count;
+    const Operand *sources = o + count, *after = sources + count;
     const Matrix b_matrix = matrix(product.b_matrix);
-    uint16_t *a = product.a, b[128];
-    if (!i.has_fragments) {
+    uint16_t a[256], b[128];
+    if (i.has_fragments) {
+        read_fragment(after + 2, a);
+    } else {
         const Matrix m = matrix(product.a_matrix);
         for (uint32_t row = 0; row < 16; row++) {
             const uint32_t at = m.begin + (index_ % 4 * 2 + row / 8) * m.next_eight + row % 8 * 128;

@@ -79,7 +79,8 @@ const char *const tensor_core_kernels[] = {
     "attention_prefill_bf16_d80_contiguous_sm80",
     "attention_prefill_f16_d256_alibi_bias_mask_softcap_contiguous_sm80",
 };
-const char *const warpgroup_kernels[] = {"attention_prefill_f16_d64_contiguous_sm90"};
+const char *const warpgroup_kernels[] = {"attention_prefill_f16_d64_contiguous_sm90",
+                                         "attention_prefill_f16_d128_contiguous_sm90"};
 const char *const f32_kernels[] = {"attention_prefill_f32_d64_contiguous_sm75"};
 
 const Broken barriers = {"barrier", "bar.sync 0;", ""};

@@ -66,6 +66,7 @@ TEST_P(LinearTest, PiecesOfAnyLayout) {
             shape.batch = counts[i].first;
             shape.len = counts[i].second;
             shape.x_layout = layouts[j];
+            if (i % 2 == 1) shape.dim_in = 64;  // which tensor cores take
             shape.pieces = {{3, 5, layout(0)}, {2, 16, layout(1)}, {1, 7, layout(2)}, {4, 33, layout(3)}, {5, 1}};
             shape.flush = j % 2 == 0 ? Flush::front : Flush::rear;
             shape.values = i % 2 == 0 ? Values::signs : Values::spread;
@@ -84,7 +85,8 @@ TEST_P(LinearTest, BlocksOfRows) {
         shape.batch = 2;
         shape.len = 401;
         shape.x_layout = layout;
-        shape.pieces = {{2, 9, layout}};
+        shape.dim_in = layout == Layout::bhsd ? 64 : shape.dim_in;
+        shape.pieces = {{2, 9, layout}, {2, 10, layout}};
         shape.values = Values::signs;
         Linear linear(shape, dtype());
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();

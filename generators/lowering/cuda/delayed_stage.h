@@ -19,8 +19,8 @@
 
 namespace heed {
 
-// The names of Funcs: of the stage, and of the product beside which it is. And what a thread does before it arrives
-// where copies are, to have done with the stage of the step before, and what it does there of its own copies.
+// The names of Funcs: of the stage, and of the product beside which it is. before_arrival: waits until the stage of the
+// step before has ended. at_arrival: what a thread does for its own copies before the barrier of a step.
 struct StageDelay {
     std::string stage, product;
     Halide::Expr before_arrival, at_arrival;

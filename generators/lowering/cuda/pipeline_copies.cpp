@@ -118,7 +118,7 @@ public:
     PipelinedLoop(const For *loop, StepCopies copies, const CopiedPlaces &places, const Expr &at_arrival)
         : loop(loop), copies(std::move(copies)), places(places), steps(this->copies.let_before("steps", loop->extent)),
           arrival(Block::make(
-              {Evaluate::make(cuda::wait_copies(0)), Evaluate::make(at_arrival), Evaluate::make(cuda::barrier())})) {}
+              {Evaluate::make(cuda::wait_copies()), Evaluate::make(at_arrival), Evaluate::make(cuda::barrier())})) {}
 
     Stmt run(const Stmt &compute) const {
         const Stmt ahead = where(step + 1 < steps, copies.of(step + 1));

@@ -14,7 +14,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-constexpr int chunk_bytes = 16, word_bytes = 4;
+constexpr int chunk_bytes = 16, word_bytes = 4, panel_bytes = 1024;
 const char *const address_name = "heed_shared_address";
 
 // The arrays of a kernel, one after the other, in a branch from where its sibling begins.
@@ -42,6 +42,9 @@ private:
     void visit(const Allocate *op) override {
         if (is_shared_array(op) && (first.count(func_of_array(op->name)) != 0) == finds_first) {
             const int64_t size = op->constant_allocation_size();
+            if (finds_first && size * op->type.bytes() % panel_bytes != 0) {
+                throw BadInput(op->name + " is not of whole panels of " + std::to_string(panel_bytes) + " bytes");
+            }
             if (size == 0) throw BadInput("the size of " + op->name + ", in shared memory, is not constant");
             places.push_back({op->name, used});
             const int needed = static_cast<int>(size) * op->type.bytes();
