@@ -101,7 +101,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state;
     // sum.
     Halide::Func results{"results"};
-    // (u, row, down), in fragments without parts: the address of a lane's first column of a row of out, or 0.
+    // (u, row, down), in fragments without parts: the address of a lane's first column of a row of out, or 0. With
+    // parts (of_block, down): the addresses of a row of out, or 0, and of its split's state; factors of its parts.
     Halide::Func out_rows{"out_rows"};
     Halide::Func named{"attention"};
     int parts = 0;
@@ -206,6 +207,7 @@ private:
     void add(const Expr &of_out, const Expr &of_lse);
     void add_rows();
     void add_rows_of_fragments();
+    void add_rows_of_parts();
     void add_faults();
     Expr is_hidden(const Expr &weight) const;
     std::vector<Expr> asked_of(const std::function<Expr(SequenceField)> &read) const;

@@ -76,20 +76,42 @@ void AttentionDevice::add_rows_of_fragments() {
         store_at_if(there && all.x == 0, lse.row(at.sequence, at.head, token(at)), 0, results(in_row(all.x))[1]));
 }
 
-void AttentionDevice::add_rows() {
-    if (tile.in_fragments && tile.parts == 1) return add_rows_of_fragments();
-    const Expr first = row_of(all.y, 0);
-    const Row at = query(first, all.z);
-    const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const std::vector<Expr> of_this = {first, all.z};
+void AttentionDevice::add_rows_of_parts() {
+    const Row own = query_in(block_of(down), of_block), at = query_in(block_of(all.z), all.y);
+    const auto token = [&](const Row &of) { return field(sequence_first_q, of.sequence) + of.i; };
+    const Expr address = out.row(own.sequence, own.head, token(own));
+    std::vector<Expr> places = {
+        select(exists(own), address, cast<uint64_t>(0)),
+        states.row(own.sequence, own.head * args.num_splits + block_of(down).split, token(own))};
+    for (int part = 0; part < tile.parts; part++) places.push_back(results(row_of(of_block, part), down)[0]);
+    out_rows(of_block, down) = Tuple(places);
+
+    const FuncRef place = out_rows(all.y, all.z);
     Expr value = 0.f;
     for (int part = 0; part < tile.parts; part++) {
-        const Expr r = row_of(all.y, part);
-        value += (tile.parts > 1 ? state_of_part(all.x, r, all.z) : output(all.x, r, all.z)) * results(r, all.z)[0];
+        value += state_of_part(all.x, row_of(all.y, part), all.z) * Expr(place[2 + part]);
     }
+    const Expr there = Expr(place[0]) != cast<uint64_t>(0), is_first = there && all.x == 0;
+    const Expr in_row = there && all.x < head_dim_v,
+               element = cast<uint16_t>(packed_on_device(config.dtype, value, 0.f));
+    const Expr end = args.states.dim(0).extent(), to_lse = lse.row(at.sequence, at.head, token(at));
+    const FuncRef numbers = results(row_of(all.y, 0), all.z);
+    add(store_at_if(in_row && is_whole(), place[0], all.x, element) +
+            store_at_if(in_row && !is_whole(), place[1], all.x, value),
+        store_at_if(is_first && is_whole(), to_lse, 0, numbers[1]) +
+            store_at_if(is_first && !is_whole(), place[1], end - 2, numbers[1]) +
+            store_at_if(is_first && !is_whole(), place[1], end - 1, numbers[2]));
+}
+
+void AttentionDevice::add_rows() {
+    if (tile.in_fragments) return tile.parts > 1 ? add_rows_of_parts() : add_rows_of_fragments();
+    const Row at = query(all.y, all.z);
+    const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
+    const FuncRef found = results(all.y, all.z);
+    const Expr value = output(all.x, all.y, all.z) * Expr(found[0]);
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
     const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
-    const Expr numbers = results(of_this)[1];
+    const Expr numbers = found[1];
     Expr of_out = store_at_if(in_row && is_whole(), to_out, all.x,
                               config.dtype == ElementType::f32 ? value : from_float(config.dtype, value));
     Expr of_lse = store_at_if(is_first && is_whole(), to_lse, 0, numbers);
@@ -98,7 +120,7 @@ void AttentionDevice::add_rows() {
         const Expr end = args.states.dim(0).extent();
         of_out += store_at_if(in_row && !is_whole(), to_state, all.x, value);
         of_lse += store_at_if(is_first && !is_whole(), to_state, end - 2, numbers) +
-                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(of_this)[2]);
+                  store_at_if(is_first && !is_whole(), to_state, end - 1, found[2]);
     }
     add(of_out, of_lse);
 }

@@ -71,6 +71,10 @@ protected:
                 .unroll(number)
                 .gpu_threads(thread)
                 .never_partition_all();
+            kernel.out_rows.compute_at(Halide::LoopLevel(kernel.named, thread))
+                .store_in(MemoryType::Register)
+                .bound_extent(kernel.of_block, 1)
+                .bound_extent(kernel.down, 1);
         } else {
             output_in_tiles(stored, kernel.all.x, kernel.all.y, {kernel.all.z});
         }
