@@ -27,7 +27,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
         int columns_handed_over = columns;
         bool holds_queries = false;  // a thread has elements of queries; else products read them from shared memory
         // By how many powers of 2 a weight may be above 1 before a row's maximum, and with it its state, follows: a
-        // weight of 2^8 is as exact, and the state is seldom touched (Zadouri et al., FlashAttention-4).
+        // weight of 2^8 is as exact, and the state is seldom touched (Zadouri et al., FlashAttention-4). Sums of values
+        // are up to as many powers larger: of bf16 above 2^100 they may be infinite where the result is not.
         float most_growth = 0;
         bool in_warpgroups = false;  // products of warpgroups, of sm_90
 

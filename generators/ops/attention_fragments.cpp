@@ -113,17 +113,13 @@ Expr AttentionDevice::is_huge(const Expr &largest) const {
 
 // Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
 void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
-    // Infinities too where weights may be above 1: sums of these may have made them.
-    const auto is_none = [&](const Expr &x) {
-        const Expr magnitude = as_word(x) & Expr(0x7fffffffu), infinity = Expr(0x7f800000u);
-        return tile.most_growth > 0 ? magnitude >= infinity : magnitude > infinity;
-    };
+    const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
     // The weights of a row that sees a key may all be too small.
     const Expr sees_key = as_word(largest) != as_word(lowest_logit());
-    doubts(u, row, down) = cast<int32_t>(is_none(sum) || (sees_key && is_huge(largest)));
+    doubts(u, row, down) = cast<int32_t>(is_nan(sum) || (sees_key && is_huge(largest)));
     if (config.has_kv_scales()) return;  // codes are numbers
     const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
-    doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_none(element));
+    doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
 }
 
 Expr AttentionDevice::carried_number(const Func &f, const Expr &lane, const Expr &step) const {
@@ -168,7 +164,7 @@ void AttentionDevice::define_softmax_of_fragments() {
     lane_max(of_lane) = maximum_on_device(lane_max(own), logits(in_columns, row, across, down));
     pair_max(of_lane) = maximum_on_device(lane_max(own), lane_max(in_lane(other_lane(u, 1))));
     const Expr largest = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
-    const Expr grows = in_repetition(across) || (largest - old_max(own)) * unit > tile.most_growth;
+    const Expr grows = (largest - old_max(own)) * unit > tile.most_growth;
     row_max(of_lane) = tile.most_growth == 0 ? largest : select(grows, largest, old_max(own));
     // Finite: of a row that has seen no key all weights are 0.
     const auto subtracts = [&](const std::vector<Expr> &at) { return in_repetition(across) && is_huge(row_max(at)); };
