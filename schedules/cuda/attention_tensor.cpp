@@ -28,7 +28,6 @@
 #include <algorithm>
 #include <set>
 
-#include "generators/cuda/warpgroup.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/block_branches.h"
@@ -40,7 +39,6 @@
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/cuda/sum_in_registers.h"
 #include "generators/lowering/cuda/tile_products.h"
-#include "generators/lowering/cuda/warpgroup_products.h"
 #include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/trim_loops.h"
 #include "schedules/cuda/attention_stages.h"
@@ -229,26 +227,6 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
     if (kernel.part_states.size() == 2) return {{first, keys}, {kernel.part_states[1].name(), values}};
     if (!kernel.config.has_kv_scales()) return {{first, keys}};
     return {{first, keys}, {numbers + ".0", values}, {numbers + ".1", kernel.scales.name()}};
-}
-
-// Values of a step are multiplied while the exponentials of the next one are computed.
-void add_passes_of_warpgroups(Passes &passes, const AttentionDevice &kernel) {
-    const std::string queries = kernel.product.x_tile.name(), keys = kernel.product.w_tile.name(),
-                      values = kernel.values.name();
-    const AttentionDevice::Tile &tile = kernel.tile;
-    const int of_k = row_in_panels(tile.products.width * tile.products.chunks), of_v = row_in_panels(tile.columns);
-    passes.add_exactly<StoreInPanels>(3, "arrays in panels",
-                                      std::map<std::string, int>{{queries, of_k}, {keys, of_k}, {values, of_v}});
-    passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", of_k > 128, true, "",
-                                       StageDelay{kernel.block_out.name(), kernel.product.sum.name(),
-                                                  cuda::wait_products(0), cuda::copies_for_products()});
-    const int rows = tile.products.rows, columns = tile.products.columns;
-    // The first step's scores stand before the loop, values of the last step behind it; the repetition has one of each.
-    passes.add_exactly<LowerWarpgroupProducts>(
-        6, "products", std::map<std::string, int>{{queries, rows}, {keys, columns}, {values, columns}},
-        attention_tensor_threads(tile));
-    passes.add<PrivateRegisters>();
-    passes.add_exactly<NamedSums>(1, "arrays of sums", kernel.state.name());
 }
 
 }  // namespace

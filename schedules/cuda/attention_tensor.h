@@ -1,6 +1,7 @@
 #pragma once
 // Attention on tensor cores: f16 and bf16, from sm_80 on.
 
+#include "generators/lowering/passes.h"
 #include "generators/ops/attention_device.h"
 
 namespace heed {
@@ -13,6 +14,8 @@ int attention_tensor_threads(const AttentionDevice::Tile &tile);
 AttentionDevice::Tile warpgroup_tile(const AttentionConfig &config);
 int warpgroup_blocks(const AttentionConfig &config);
 int warpgroup_tile_bytes(const AttentionDevice::Tile &tile);
+// After those of sums in the state, before those of shared memory.
+void add_passes_of_warpgroups(Passes &passes, const AttentionDevice &kernel);
 // Whether a warp has 16 rows, not 32.
 bool has_low_warps(const AttentionDevice::Tile &tile);
 // Whether keys and values take turns in shared memory: with two buffers of each a block would have more than the 99 KB

@@ -1,7 +1,10 @@
-// Tiles of attention whose products are those of warpgroups.
+// Attention whose products are those of warpgroups: its tiles, and the passes in which it differs.
 #include <algorithm>
 
 #include "generators/cuda/warpgroup.h"
+#include "generators/lowering/cuda/pipeline_copies.h"
+#include "generators/lowering/cuda/private_registers.h"
+#include "generators/lowering/cuda/warpgroup_products.h"
 #include "schedules/cuda/attention_tensor.h"
 #include "schedules/cuda/tile_product.h"
 
@@ -35,6 +38,26 @@ int warpgroup_blocks(const AttentionConfig &config) {
 int warpgroup_tile_bytes(const AttentionDevice::Tile &tile) {
     const int of_k = row_in_panels(tile.products.width * tile.products.chunks), of_v = row_in_panels(tile.columns);
     return 2 * (tile.products.rows * of_k + 2 * tile.products.columns * (of_k + of_v));
+}
+
+// Values of a step are multiplied while the exponentials of the next one are computed.
+void add_passes_of_warpgroups(Passes &passes, const AttentionDevice &kernel) {
+    const std::string queries = kernel.product.x_tile.name(), keys = kernel.product.w_tile.name(),
+                      values = kernel.values.name();
+    const AttentionDevice::Tile &tile = kernel.tile;
+    const int of_k = row_in_panels(tile.products.width * tile.products.chunks), of_v = row_in_panels(tile.columns);
+    passes.add_exactly<StoreInPanels>(3, "arrays in panels",
+                                      std::map<std::string, int>{{queries, of_k}, {keys, of_k}, {values, of_v}});
+    passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", of_k > 128, true, "",
+                                       StageDelay{kernel.block_out.name(), kernel.product.sum.name(),
+                                                  cuda::wait_products(0), cuda::copies_for_products()});
+    const int rows = tile.products.rows, columns = tile.products.columns;
+    // The first step's scores stand before the loop, values of the last step behind it; the repetition has one of each.
+    passes.add_exactly<LowerWarpgroupProducts>(
+        6, "products", std::map<std::string, int>{{queries, rows}, {keys, columns}, {values, columns}},
+        attention_tensor_threads(tile));
+    passes.add<PrivateRegisters>();
+    passes.add_exactly<NamedSums>(1, "arrays of sums", kernel.state.name());
 }
 
 }  // namespace heed
