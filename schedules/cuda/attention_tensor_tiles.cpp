@@ -68,6 +68,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         keys = config.score_mod.block_visible && !config.any_head_dim() ? 16 : 32;
     }
     AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
+    tile.most_growth = 8;
     tile.holds_queries = keys == 64;
     return tile;
 }
