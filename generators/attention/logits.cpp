@@ -40,7 +40,7 @@ Expr in_log2(const Expr &sink) {
     return select(at_most(sink, lowest_sink_in_log2), lowest, sink) * log2_e;
 }
 
-// A number that is natural or, in log16, becomes so.
+// Converts a logit that is an exponent of e.
 Expr in_units(const Expr &natural, LogitUnits units) {
     return units == LogitUnits::natural ? natural : natural * log16_e;
 }

@@ -38,7 +38,7 @@ std::string scores_template(const std::string &type, int columns, bool first) {
            product(type, columns, score_register) + "$0, $1, more, 1, 1, 0, 0;\n}\n";
 }
 
-// Of weights: adds to the sums in these registers, or overwrites them.
+// A product whose first matrix is the weights adds to the sums in these registers, or overwrites them.
 std::string weights_template(const std::string &type, int columns, int first_term, const char *sums, bool adds) {
     return "{\n.reg .pred more;\nsetp.ne.b32 more, " + std::string(adds ? "1" : "0") + ", 0;\n" +
            product(type, columns, sums) + registers(weight_register, first_term / 4, 4) + ", $0, more, 1, 1, 1;\n}\n";

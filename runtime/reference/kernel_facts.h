@@ -11,7 +11,7 @@ inline bool is_cuda(heed_isa isa) { return isa >= HEED_SM75 && isa <= HEED_SM90;
 
 // Whether the kernel rounds weights to the I/O type before they meet v.
 bool rounds_weights(const heed_kernel_info &kernel);
-// The same of the kernel with this name.
+// The same for the kernel with this name.
 bool rounds_weights(const std::string &kernel);
 
 // How much a result may lack where the kernel takes subnormal numbers for 0: dot products of bf16 do, operands and

@@ -48,10 +48,7 @@ void schedule_tile(AttentionProbsDevice &kernel, AttentionProbsDevice::Tile &til
     in_tile(tile.products, MemoryType::GPUShared)
         .bound_extent(kernel.row, kernel.tile.rows)
         .align_storage(tile.column, kernel.tile.columns + 4);  // rows that are read at once are in different banks
-    const Dealt dealt = in_squares(tile.products, tile.column, kernel.row);
-    order(tile.products, dealt.own, {dealt.thread});
-    tile.products.gpu_threads(dealt.thread);
-    unroll(tile.products, dealt.own);
+    deal_out(tile.products, in_squares(tile.products, tile.column, kernel.row));
 }
 
 // Maxima and sums: first those of lanes, in registers, then those of rows.

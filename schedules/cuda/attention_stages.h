@@ -87,21 +87,11 @@ protected:
     // As tiles of sums are dealt out.
     void in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,
                   const std::vector<Halide::VarOrRVar> &inner = {}, const std::vector<Halide::VarOrRVar> &outer = {}) {
-        in_dealt(stage, deal(stage, column, row), inner, outer);
+        deal_out(stage, deal(stage, column, row), inner, outer);
     }
     void output_in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,
                          const std::vector<Halide::VarOrRVar> &outer = {}) {
-        in_dealt(stage, deal_output(stage, column, row), {}, outer);
-    }
-
-private:
-    static void in_dealt(Halide::Stage stage, const Dealt &dealt, const std::vector<Halide::VarOrRVar> &inner,
-                         const std::vector<Halide::VarOrRVar> &outer) {
-        std::vector<Halide::VarOrRVar> loops = dealt.own, around = {dealt.thread};
-        loops.insert(loops.end(), inner.begin(), inner.end());
-        around.insert(around.end(), outer.begin(), outer.end());
-        order(stage, loops, around);
-        unroll(stage.gpu_threads(dealt.thread), loops);
+        deal_out(stage, deal_output(stage, column, row), {}, outer);
     }
 };
 

@@ -88,11 +88,7 @@ private:
 
     // Numbers of rows, each in the four lanes that have columns of it.
     void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
-        const Dealt dealt = rows_in_fragments(stage, kernel.row, kernel.u, eights());
-        std::vector<VarOrRVar> own = dealt.own;
-        own.insert(own.end(), inner.begin(), inner.end());
-        order(stage, own, {dealt.thread});
-        unroll(stage.gpu_threads(dealt.thread), own);
+        deal_out(stage, rows_in_fragments(stage, kernel.row, kernel.u, eights()), inner);
     }
     void numbers(Func &f) {
         in_step(f, MemoryType::Register);
@@ -153,8 +149,7 @@ private:
     void by_columns(Func &f) {
         Dealt dealt = deal(f, kernel.column, kernel.row);
         std::rotate(dealt.own.begin(), dealt.own.end() - 1, dealt.own.end());
-        order(f, dealt.own, {dealt.thread});
-        unroll(f.gpu_threads(dealt.thread), dealt.own);
+        deal_out(f, dealt);
     }
 
     void softmax() {

@@ -52,7 +52,8 @@ void add_passes_of_warpgroups(Passes &passes, const AttentionDevice &kernel) {
                                        StageDelay{kernel.block_out.name(), kernel.product.sum.name(),
                                                   cuda::wait_products(0), cuda::copies_for_products()});
     const int rows = tile.products.rows, columns = tile.products.columns;
-    // The first step's scores stand before the loop, values of the last step behind it; the repetition has one of each.
+    // Scores of the first step are before the loop, and the product of the last step's values is after it: with the
+    // loop's two that makes four. The repetition has one of each.
     passes.add_exactly<LowerWarpgroupProducts>(
         6, "products", std::map<std::string, int>{{queries, rows}, {keys, columns}, {values, columns}},
         attention_tensor_threads(tile));

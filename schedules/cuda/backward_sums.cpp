@@ -58,10 +58,7 @@ void schedule_scores(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side)
         product.x_tile.store_in(MemoryType::Stack);
         product.w_tile.store_in(MemoryType::Stack);
     }
-    const Dealt squares = in_squares(of_step(kernel, side, side.dots), kernel.column, kernel.row);
-    order(side.dots, squares.own, {squares.thread});
-    side.dots.gpu_threads(squares.thread);
-    unroll(side.dots, squares.own);
+    deal_out(side.dots, in_squares(of_step(kernel, side, side.dots), kernel.column, kernel.row));
 
     const Var number("number"), group("group"), thread("thread");
     of_step(kernel, side, side.terms)
@@ -77,9 +74,8 @@ void schedule_scores(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side)
 }
 
 void schedule_sums(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side, Stage results) {
-    const Dealt of_results = in_squares(results, side.all.x, side.all.y);
-    order(results, of_results.own, {of_results.thread, side.all.z});
-    unroll(results.gpu_blocks(side.all.z).gpu_threads(of_results.thread), of_results.own);
+    deal_out(results, in_squares(results, side.all.x, side.all.y), {}, {side.all.z});
+    results.gpu_blocks(side.all.z);
     side.fields.compute_at(kernel.named, side.all.z).store_in(MemoryType::Stack).bound_extent(kernel.sequence, 1);
     side.met.compute_at(kernel.named, side.all.z).store_in(MemoryType::Stack).bound_extent(kernel.down, 1);
     side.x_rows.compute_at(kernel.named, side.all.z)

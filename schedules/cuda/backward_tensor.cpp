@@ -108,17 +108,10 @@ private:
     }
     void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, const VarOrRVar &part,
                   const std::vector<VarOrRVar> &outer = {}) {
-        const Dealt dealt = of_part(stage, in_low_fragments(stage, column, row), part);
-        std::vector<VarOrRVar> around = {dealt.thread};
-        around.insert(around.end(), outer.begin(), outer.end());
-        order(stage, dealt.own, around);
-        unroll(stage.gpu_threads(dealt.thread), dealt.own);
+        deal_out(stage, of_part(stage, in_low_fragments(stage, column, row), part), {}, outer);
     }
-    void in_rows(Stage stage, std::vector<VarOrRVar> own = {}) {
-        const Dealt dealt = of_part(stage, rows_in_fragments(stage, kernel.row, kernel.u, 2), kernel.part);
-        own.insert(own.begin(), dealt.own[0]);
-        order(stage, own, {dealt.thread});
-        unroll(stage.gpu_threads(dealt.thread), own);
+    void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
+        deal_out(stage, of_part(stage, rows_in_fragments(stage, kernel.row, kernel.u, 2), kernel.part), inner);
     }
 
     void results() {
@@ -195,12 +188,10 @@ private:
     }
     // Numbers of a query are read once for all keys of a thread. Returns its loop.
     VarOrRVar by_queries(Func &f) {
-        const Dealt dealt = of_part(f, in_low_fragments(f, kernel.column, kernel.row), kernel.part);
-        std::vector<VarOrRVar> own = dealt.own;
-        if (is_of_keys()) std::swap(own[1], own[2]);
-        order(f, own, {dealt.thread});
-        unroll(f.gpu_threads(dealt.thread), own);
-        return own[2];
+        Dealt dealt = of_part(f, in_low_fragments(f, kernel.column, kernel.row), kernel.part);
+        if (is_of_keys()) std::swap(dealt.own[1], dealt.own[2]);
+        deal_out(f, dealt);
+        return dealt.own[2];
     }
     void read_stats(Func &f, const VarOrRVar &of_query) {
         Func stats = in_registers(kernel.stats.in(f), LoopLevel(f, of_query.var));

@@ -30,9 +30,8 @@ constexpr ProductTile tile_of_cuda_cores = {64, 64, 1, 16, true};
 // All but the tiles of x and W. What a thread has of a step is left as loops, which the result names.
 std::vector<VarOrRVar> schedule_results(LinearDevice &kernel, Deal deal) {
     Stage results = kernel.named.update();
-    const Dealt of_all = deal(results, kernel.all.x, kernel.all.y);
-    order(results, of_all.own, {of_all.thread, kernel.all.z, kernel.all.w});
-    unroll(results.gpu_blocks(kernel.all.z, kernel.all.w).gpu_threads(of_all.thread), of_all.own);
+    deal_out(results, deal(results, kernel.all.x, kernel.all.y), {}, {kernel.all.z, kernel.all.w});
+    results.gpu_blocks(kernel.all.z, kernel.all.w);
     for (Func &f : std::vector<Func>{kernel.out_rows, kernel.of_columns}) {
         const Var line = f.args()[0];
         f.compute_at(kernel.named, kernel.all.z)

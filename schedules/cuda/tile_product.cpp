@@ -121,6 +121,14 @@ void order(Stage stage, std::vector<VarOrRVar> loops, const std::vector<VarOrRVa
 void unroll(Stage stage, const std::vector<VarOrRVar> &loops) {
     for (const VarOrRVar &loop : loops) stage.unroll(loop);
 }
+void deal_out(Stage stage, const Dealt &dealt, const std::vector<VarOrRVar> &inner,
+              const std::vector<VarOrRVar> &outer) {
+    std::vector<VarOrRVar> loops = dealt.own, around = {dealt.thread};
+    loops.insert(loops.end(), inner.begin(), inner.end());
+    around.insert(around.end(), outer.begin(), outer.end());
+    order(stage, loops, around);
+    unroll(stage.gpu_threads(dealt.thread), loops);
+}
 
 std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<int, int> extents, Deal deal,
                                     const std::vector<VarOrRVar> &in_step, std::vector<VarOrRVar> steps, int parts) {
@@ -133,10 +141,7 @@ std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<in
         .bound_extent(args[0], extents.first)
         .bound_extent(args[1], extents.second);
     for (size_t i = 2; i < args.size(); i++) sum.bound_extent(args[i], i == 2 ? parts : 1);
-    const Dealt of_zeros = dealt(sum);
-    order(sum, of_zeros.own, {of_zeros.thread});
-    sum.gpu_threads(of_zeros.thread);
-    unroll(sum, of_zeros.own);
+    deal_out(sum, dealt(sum));
 
     Stage products = sum.update();
     const Dealt of_products = dealt(products);

@@ -32,6 +32,10 @@ Dealt in_parts(Halide::Stage stage, const Dealt &dealt, const Halide::VarOrRVar 
 
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
 void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);
+// A thread computes its own results one after the other, without loops: for each step of `inner` all of them. outer:
+// loops around threads.
+void deal_out(Halide::Stage stage, const Dealt &dealt, const std::vector<Halide::VarOrRVar> &inner = {},
+              const std::vector<Halide::VarOrRVar> &outer = {});
 
 // Sums, (column, row, which tile), of a tile of so many columns and rows: over a step, and over steps. What a thread
 // has of a step is left as loops, which the result names. parts: of the third coordinate, each of which has threads of

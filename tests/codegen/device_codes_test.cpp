@@ -40,8 +40,8 @@ std::map<std::string, int> product_of_codes(bool in_order) {
     heed::TileProduct &product = kernel.product;
     Stage results = kernel.named.update();
     const heed::Dealt dealt = heed::in_low_fragments(results, kernel.all.x, kernel.all.y);
-    heed::order(results.gpu_blocks(kernel.all.z), dealt.own, {dealt.thread, kernel.all.z});
-    heed::unroll(results.gpu_threads(dealt.thread), dealt.own);
+    heed::deal_out(results, dealt, {}, {kernel.all.z});
+    results.gpu_blocks(kernel.all.z);
     const LoopLevel at(kernel.named, kernel.all.z);
     heed::schedule_sum(product, at, heed::in_low_fragments);
     for (Func *tile : {&product.x_tile, &product.w_tile}) {

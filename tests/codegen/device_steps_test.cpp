@@ -83,15 +83,9 @@ std::map<std::string, int> steps_of_products(const StepOptions &options = {}) {
     const int columns = kernel.columns, chunk_elements = 16 / kernel.bytes, row_elements = columns + chunk_elements;
     const heed::Deal of_weights = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
     const heed::Deal deal = codes ? heed::in_low_fragments_of_codes : of_weights;
-    const auto dealt_out = [&](Stage stage, const heed::Dealt &dealt, const std::vector<VarOrRVar> &outer) {
-        std::vector<VarOrRVar> around = {dealt.thread};
-        around.insert(around.end(), outer.begin(), outer.end());
-        heed::order(stage, dealt.own, around);
-        heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
-    };
     const auto in_tiles = [&](const Stage &stage, const VarOrRVar &column, const VarOrRVar &row,
                               const std::vector<VarOrRVar> &outer) {
-        dealt_out(stage, deal(stage, column, row), outer);
+        heed::deal_out(stage, deal(stage, column, row), {}, outer);
     };
     const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
     in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});
@@ -102,7 +96,7 @@ std::map<std::string, int> steps_of_products(const StepOptions &options = {}) {
     computed(kernel.doubts, at_block, MemoryType::Register, {{kernel.lane, 32}, {kernel.block, 1}})
         .gpu_threads(kernel.lane);
     computed(kernel.weights, at_step, MemoryType::Register, {{kernel.key, keys}, {kernel.row, rows}, {kernel.step, 1}});
-    dealt_out(kernel.weights, of_weights(kernel.weights, kernel.key, kernel.row), {});
+    heed::deal_out(kernel.weights, of_weights(kernel.weights, kernel.key, kernel.row));
     if (codes) {
         computed(kernel.scales, at_step, MemoryType::Stack, {{kernel.key, keys}, {kernel.step, 1}})
             .gpu_threads(kernel.key);

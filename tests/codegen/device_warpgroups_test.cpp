@@ -61,11 +61,7 @@ std::map<std::string, int> products_of_warpgroups(const PanelOptions &options = 
     WarpgroupKernel kernel;
     const auto in_tiles = [&](Stage stage, const VarOrRVar &column, const VarOrRVar &row,
                               const std::vector<VarOrRVar> &outer) {
-        const heed::Dealt dealt = options.deal(stage, column, row);
-        std::vector<VarOrRVar> around = {dealt.thread};
-        around.insert(around.end(), outer.begin(), outer.end());
-        heed::order(stage, dealt.own, around);
-        heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
+        heed::deal_out(stage, options.deal(stage, column, row), {}, outer);
     };
     const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
     in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});

@@ -3,64 +3,13 @@
 #include <algorithm>
 
 #include "generators/common/bad_input.h"
+#include "generators/lowering/cuda/accessed_arrays.h"
+#include "generators/lowering/cuda/take_stages.h"
 
 namespace heed {
 
 using namespace Halide;
 using namespace Halide::Internal;
-
-namespace {
-
-// Arrays that are read, and that are stored to.
-class AccessedArrays : public IRVisitor {
-public:
-    std::set<std::string> read, stored;
-
-private:
-    using IRVisitor::visit;
-    void visit(const Load *op) override {
-        read.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const Store *op) override {
-        stored.insert(op->name);
-        IRVisitor::visit(op);
-    }
-};
-
-template <typename T>
-AccessedArrays accesses_in(const T &what) {
-    AccessedArrays all;
-    what.accept(&all);
-    return all;
-}
-
-// The stages of some arrays, without which the body is left.
-class TakeStages : public IRMutator {
-public:
-    std::vector<Stmt> taken;
-    std::map<std::string, Expr> lets;
-
-    explicit TakeStages(const std::map<std::string, int> &arrays) : arrays(arrays) {}
-
-private:
-    const std::map<std::string, int> &arrays;
-
-    using IRMutator::visit;
-    Stmt visit(const LetStmt *op) override {
-        lets[op->name] = substitute(lets, op->value);
-        return IRMutator::visit(op);
-    }
-    Stmt visit(const ProducerConsumer *op) override {
-        const std::set<std::string> stored = op->is_producer ? accesses_in(op->body).stored : std::set<std::string>();
-        const auto is_ours = [&](const std::string &array) { return arrays.count(array) != 0; };
-        if (stored.empty() || !std::all_of(stored.begin(), stored.end(), is_ours)) return IRMutator::visit(op);
-        taken.push_back(op->body);
-        return Evaluate::make(0);
-    }
-};
-
-}  // namespace
 
 CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, const std::vector<SharedCopy *> &copies,
                            const std::map<std::string, int> &elements, int buffers)
@@ -72,7 +21,11 @@ CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, const std::vector<Shared
         }
     }
     if (sizes.empty()) return;
-    TakeStages take(sizes);
+    const auto is_place = [&](const std::string &array) { return sizes.count(array) != 0; };
+    TakeStages take([&](const ProducerConsumer *stage) {
+        const std::set<std::string> arrays = accesses_in(stage->body).stored;
+        return !arrays.empty() && std::all_of(arrays.begin(), arrays.end(), is_place);
+    });
     *body = take.mutate(*body);
     stages = take.taken;
     lets = take.lets;

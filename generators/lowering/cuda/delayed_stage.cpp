@@ -1,6 +1,8 @@
 #include "generators/lowering/cuda/delayed_stage.h"
 
 #include "generators/common/bad_input.h"
+#include "generators/lowering/cuda/accessed_arrays.h"
+#include "generators/lowering/cuda/take_stages.h"
 #include "generators/lowering/cuda/warpgroup_products.h"
 
 namespace heed {
@@ -9,30 +11,6 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
-
-// The stage, in full, and the body without it.
-class TakeStage : public IRMutator {
-public:
-    Stmt taken;
-
-    explicit TakeStage(const std::string &name) : name(name) {}
-
-private:
-    const std::string &name;
-    std::map<std::string, Expr> lets;
-
-    using IRMutator::visit;
-    Stmt visit(const LetStmt *op) override {
-        lets[op->name] = substitute(lets, op->value);
-        return IRMutator::visit(op);
-    }
-    Stmt visit(const ProducerConsumer *op) override {
-        if (!op->is_producer || op->name != name) return IRMutator::visit(op);
-        if (taken.defined()) throw BadInput("a step computes " + name + " twice");
-        taken = substitute(lets, Stmt(op));
-        return Evaluate::make(0);
-    }
-};
 
 // The nest of a product, after the stage, as one thing.
 class BesideProduct : public IRMutator {
@@ -62,20 +40,11 @@ private:
 
 DelayedStage::DelayedStage(const For *loop, const Stmt &body, const StageDelay &delay)
     : loop(loop), product(delay.product) {
-    TakeStage take(delay.stage);
+    TakeStages take([&](const ProducerConsumer *op) { return op->name == delay.stage; });
     others = take.mutate(body);
-    stage = take.taken;
-    if (!stage.defined()) throw BadInput("a step does not compute " + delay.stage);
-    struct Reads : IRVisitor {
-        std::set<std::string> &arrays;
-        explicit Reads(std::set<std::string> &arrays) : arrays(arrays) {}
-        using IRVisitor::visit;
-        void visit(const Load *op) override {
-            arrays.insert(op->name);
-            IRVisitor::visit(op);
-        }
-    } reads(read);
-    stage.accept(&reads);
+    if (take.taken.size() != 1) throw BadInput("a step does not compute " + delay.stage + " once");
+    stage = substitute(take.lets, take.taken[0]);
+    read = accesses_in(stage).read;
 }
 
 Stmt DelayedStage::first() const { return simplify(substitute(loop->name, 0, others)); }

@@ -1,5 +1,5 @@
 #pragma once
-// A stage of a step that is computed one step later, beside the next step's product of tensor cores.
+// Computes a stage of a step one step later, while tensor cores multiply for the next step.
 //
 //   for step: { products, all that is made of them, the stage }
 //
@@ -19,8 +19,9 @@
 
 namespace heed {
 
-// The names of Funcs: of the stage, and of the product beside which it is. before_arrival: waits until the stage of the
-// step before has ended. at_arrival: what a thread does for its own copies before the barrier of a step.
+// stage, product: the names of the Funcs of the stage and of the product that is begun with it. before_arrival: waits
+// until the stage of the step before has ended. at_arrival: what a thread does for its own copies before the barrier of
+// a step.
 struct StageDelay {
     std::string stage, product;
     Halide::Expr before_arrival, at_arrival;

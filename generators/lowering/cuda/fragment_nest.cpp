@@ -112,7 +112,7 @@ void FragmentNest::check_deal(int thread) const {
     }
 }
 
-// Of four columns the first and the third are of one tile, the others of the next.
+// In fours of columns, the first and the third one belong to a tile, the others to the next tile.
 Expr FragmentNest::sum_index(int row_block, int tile, int i) const {
     const int column = own_columns() == 4 ? tile / 2 * (2 * edge) + tile % 2 + i % 2 * 2 : tile * edge + i % 2;
     return first(nest.c_index) + (row_block + i / 2) * edge * c.row + column * c.column;
@@ -138,21 +138,10 @@ Expr FragmentNest::own_pair(int row, int step, int i) const {
     return cast<uint32_t>(low) | cast<uint32_t>(high) << 16;
 }
 
-Expr FragmentNest::own_fragment(int row, int step) const {
-    return cuda::fragment(own_pair(row, step, 0), own_pair(row, step, 1), own_pair(row, step, 2),
-                          own_pair(row, step, 3));
-}
-
-void FragmentNest::count_infinities(Expr *counts, const Expr &fragment_of_a, const Expr &fragment_of_b) {
-    const Expr there = cuda::ones_unless_negative(nest.type, fragment_of_a),
-               counted = cuda::counted_infinities(nest.type, fragment_of_b);
-    *counts = code.let("counts", cuda::mma(nest.type, there, counted, *counts));
-}
-
-void FragmentNest::add_counts(const Expr &counts, int row_block, int tile) {
+void FragmentNest::add_counts(const std::array<Expr, 4> &counts, int row_block, int tile) {
     for (int i = 0; i < 4; i++) {
-        const Expr index = sum_index(row_block, tile, i), counted = cuda::float_of(counts, i);
-        store_sum(index, code.let("with_infinities", cuda::add_infinities(load_sum(index), counted)));
+        const Expr index = sum_index(row_block, tile, i);
+        store_sum(index, cuda::add_infinities(load_sum(index), counts[static_cast<size_t>(i)]));
     }
 }
 

@@ -2,6 +2,8 @@
 // What a nest of a product of tensor cores is made of: its loops, how far its indices move with them, and which
 // elements a lane has. Refused: elements that are not dealt out as mma.m16n8k16 has them (cuda/intrinsics.h).
 
+#include <array>
+
 #include "generators/lowering/cuda/product_nest.h"
 #include "generators/lowering/cuda/straight_code.h"
 
@@ -56,12 +58,8 @@ protected:
     // Register i of an A fragment that is made of elements in registers, which are dealt out as columns of an
     // accumulator are, or in fours.
     Expr own_pair(int row, int step, int i) const;
-    Expr own_fragment(int row, int step) const;
-
-    // Terms left out where a is -0: of 1 where it is not, and the infinities of a B fragment, which are counted; what
-    // the counts add to the sums of a block of rows and a tile of columns.
-    void count_infinities(Expr *counts, const Expr &fragment_of_a, const Expr &fragment_of_b);
-    void add_counts(const Expr &counts, int row_block, int tile);
+    // To the four sums of a thread what infinities make of them, of each of which a count is given.
+    void add_counts(const std::array<Expr, 4> &counts, int row_block, int tile);
 
 private:
     void add(const Halide::Internal::For *loop);

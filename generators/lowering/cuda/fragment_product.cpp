@@ -190,11 +190,23 @@ private:
         const Expr some = code.let("some", cuda::any_lane(cast<int32_t>(others != cast<uint64_t>(0))));
         code.where(some != 0, [&] {
             std::vector<Expr> counts(tiles, cuda::zero_fragment());
-            for_each([&](size_t tile, const Expr &x, const Expr &y) { count_infinities(&counts[tile], x, y); });
-            for (size_t tile = 0; tile < tiles; tile++) add_counts(counts[tile], static_cast<int>(2 * tile), block);
+            for_each([&](size_t tile, const Expr &x, const Expr &y) {
+                const Expr there = cuda::ones_unless_negative(nest.type, x),
+                           counted = cuda::counted_infinities(nest.type, y);
+                counts[tile] = code.let("counts", cuda::mma(nest.type, there, counted, counts[tile]));
+            });
+            for (size_t tile = 0; tile < tiles; tile++) {
+                std::array<Expr, 4> of_tile;
+                for (int i = 0; i < 4; i++) of_tile[static_cast<size_t>(i)] = cuda::float_of(counts[tile], i);
+                add_counts(of_tile, static_cast<int>(2 * tile), block);
+            }
         });
     }
 
+    Expr own_fragment(int row, int step) const {
+        return cuda::fragment(own_pair(row, step, 0), own_pair(row, step, 1), own_pair(row, step, 2),
+                              own_pair(row, step, 3));
+    }
     Expr own_at(int row, int step) const {
         return own_fragments[static_cast<size_t>((row / 2 * k_extent + step) / (2 * edge))];
     }

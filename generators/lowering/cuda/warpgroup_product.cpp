@@ -103,7 +103,7 @@ private:
     }
 
     // Adds the infinities and NaN of b to the sums, where a is not left out, and leaves numbers of it in shared memory.
-    // Of one panel after the other, whose counted infinities are in `spare`. All threads of the block do so.
+    // It does one panel after the other, and puts counted infinities in `spare`. All threads of the block take part.
     void leave_numbers(const std::vector<Expr> &weights, const Expr &spare) {
         if (k_extent > 127) refuse("more than 127 infinities are not counted");
         if (!spare.defined()) refuse("no panel is spare for infinities");
@@ -137,19 +137,15 @@ private:
     // In a branch, so that counts are not made numbers all at once: that takes registers. All lanes take it, since the
     // next products need whole warps.
     void add_counted(int of_panel, int tile) {
-        std::vector<Expr> counts;
+        std::array<Expr, 4> counts;
         Expr some = const_false();
         for (int i = 0; i < 4; i++) {
-            counts.push_back(code.let("count", cuda::score(4 * of_panel + i)));
-            some = some || counts.back() != 0.f;
+            Expr &count = counts[static_cast<size_t>(i)];
+            count = code.let("count", cuda::score(4 * of_panel + i));
+            some = some || count != 0.f;
         }
         const Expr in_warp = code.let("some", cuda::any_lane(cast<int32_t>(some)));
-        code.where(in_warp != 0, [&] {
-            for (int i = 0; i < 4; i++) {
-                const Expr index = sum_index(0, tile, i);
-                store_sum(index, cuda::add_infinities(load_sum(index), counts[static_cast<size_t>(i)]));
-            }
-        });
+        code.where(in_warp != 0, [&] { add_counts(counts, 0, tile); });
     }
 
     // Each thread has some chunks of the rows of a panel.

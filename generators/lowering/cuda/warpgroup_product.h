@@ -1,8 +1,6 @@
 #pragma once
 // A nest that is one product of warpgroups (LowerWarpgroupProducts). Refused: what is none.
 
-#include <memory>
-
 #include "generators/lowering/cuda/product_nest.h"
 
 namespace heed {

@@ -64,7 +64,7 @@ private:
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
 };
 
-// Of an array of registers those of sums.
+// Puts an array of a thread into the named registers of sums.
 class NamedSums : public Halide::Internal::IRMutator {
 public:
     // The name of the Func.
