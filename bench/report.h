@@ -50,7 +50,7 @@ const char *temperature(const Result &result);
 struct Standing {
     std::string unit, ceiling_name;
     double milliseconds, median_milliseconds, rate, ceiling;
-    double floor_milliseconds;  // FLOPs / peak + pairs / exp rate; bytes / bandwidth
+    double floor_milliseconds;  // FLOPs / peak + pairs / exp rate; decode: or bytes / bandwidth where that is more
 
     double share() const { return rate / ceiling; }
     double share_of_floor() const { return floor_milliseconds / milliseconds; }

@@ -92,7 +92,8 @@ struct Kernel {
     int32_t task_blocks = 1;  // decode: the most blocks of rows that a task has
     // The first bytes that a task allocates and keeps between parts of its keys; 0: it takes no parts.
     int64_t kept_bytes = 0;
-    int32_t loops_before = 0;  // where it packs, parallel loops of the kernel before the one over tasks
+    int32_t loops_before = 0;    // where it packs, parallel loops of the kernel before the one over tasks
+    bool asks_for_rows = false;  // prefill: a task asks for its rows of out and the next task's of q
 };
 
 // Whether the kernel sweeps over mask and bias, once for all heads that share them.

@@ -12,7 +12,7 @@ namespace {
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
                     scratch, schedule, score_mod, score_buffers, arguments_hash, packed_bytes, task_blocks,            \
-                    kept_bytes, loops_before, code_bytes)                                                              \
+                    kept_bytes, loops_before, asks_for_rows, code_bytes)                                               \
     {#name,                                                                                                            \
      heed::Phase::phase,                                                                                               \
      heed::token::dtype,                                                                                               \
@@ -34,7 +34,8 @@ namespace {
      packed_bytes,                                                                                                     \
      task_blocks,                                                                                                      \
      kept_bytes,                                                                                                       \
-     loops_before},
+     loops_before,                                                                                                     \
+     asks_for_rows},
 #define HEED_OP(name, ...)
 // After the last kernel of each kind is an empty one: a library may lack a kind.
 constexpr heed::Kernel kernels[] = {

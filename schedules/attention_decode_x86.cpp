@@ -171,7 +171,8 @@ private:
             .unroll(st.row);
         dot_products(ch);
 
-        of_keys(ch.block_max, ch).update().atomic().vectorize(ch.keys.x, lanes);
+        // Of some vectors at once: they are joined before their lanes are.
+        of_keys(ch.block_max, ch).update().atomic().vectorize(ch.keys.x, std::min(ch.block, 4 * lanes));
         per_logit(ch.weights);
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights);

@@ -9,6 +9,7 @@
 #include "generators/lowering/fuse_loops.h"
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
+#include "generators/lowering/lane_maxima.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
@@ -70,6 +71,7 @@ void fuse_loops_over_keys(Passes *passes, const AttentionStages &st, const Atten
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops) {
     if (config.score_mod.block_visible || config.sweeps()) passes->add<SkipBlocks>(loops);
     passes->add<LowerLaneSums>();
+    passes->add<LowerLaneMaxima>();
     passes->add_exactly<WideStrides>(0, "strides of keys and values in 32 bits", WideStrides::of_attention());
 }
 
@@ -127,6 +129,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     }
     if (config.packs_kv()) add_packed_blocks(&passes, st, config);
     if (config.bf16_tiles) add_matrix_tiles(&passes, st, config);
+    if (config.asks_for_rows() && !config.bf16_tiles) add_asked_rows(&passes, st, config);
     if (config.bf16_dots) passes.add<LowerBf16Dots>();
     if (config.packs_kv()) passes.add<LowerWords>();
     if (config.sweeps()) {

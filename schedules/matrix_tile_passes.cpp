@@ -63,43 +63,6 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     passes->add<KeepAwake>(squares);
 }
 
-// A task's rows of out and those of the next task of q.
-std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
-    constexpr int bytes = 2;
-    const auto rows = [&](const std::string &buffer, int length, bool is_written, const Expr &wanted,
-                          const std::function<Expr(int)> &field) {
-        const auto of_buffer = [&](const char *what, int dimension) {
-            return Variable::make(Int(32), buffer + what + std::to_string(dimension));
-        };
-        const auto along = [&](const Expr &index, int dimension) {
-            return cast<int64_t>(index) * cast<int64_t>(of_buffer(".stride.", dimension)) * make_const(Int(64), bytes);
-        };
-        const Expr first = along(field(task_first_q) + field(task_first_row), 2) + along(field(task_q_batch), 3) +
-                           along(field(task_head), 1);
-        const Expr elements = config.any_head_dim() ? of_buffer(".extent.", 0) : Expr(length);
-        const Expr lines = Internal::simplify((elements * bytes + (line_bytes - 1)) / line_bytes);
-        const Expr last = select(wanted, min(field(task_q_len) - field(task_first_row), config.row_block) - 1, 0);
-        return RowLines{buffer, config.row_block, lines, first, along(1, 2), last, is_written};
-    };
-    const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
-    const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
-    const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
-    // A task with parts of its keys writes out in the last part; the next task's q is asked for in the first.
-    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
-    Expr writes = Internal::const_true(), begins = Internal::const_true();
-    if (config.takes_parts()) {
-        writes = field(task_part_end) == no_part_end;
-        begins = field(task_part_begin) == 0;
-    }
-    return {rows(st.out.name() + ".0", config.head_dim_v, true, writes, field),
-            rows("q", config.head_dim, false, begins, [&](int n) { return loaded("tasks", fields + n); })};
-}
-
-std::string loop_over_steps(const AttentionStages &st, const BlockChain &ch) {
-    const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
-    return st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
-}
-
 // Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const StartedSums outputs{st.state.name(), "started"};
@@ -111,13 +74,13 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
     if (config.packs_first() && !config.changes_logits()) pipelined = {&st.full};
     std::vector<RowLines> asks;
-    if (!pipelined.empty()) {
+    if (config.asks_for_rows()) {
         asks = rows_of_tasks(st, config);
-        AskRows::Loops loops{st.state.name(),
-                             loop_over_steps(st, st.masked),
-                             st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name(),
-                             {}};
-        for (const BlockChain *chain : pipelined) loops.next_steps.push_back(loop_over_steps(st, *chain));
+        AskRows::Loops loops{
+            st.state.name(),
+            {{loop_over_steps(st, st.masked), st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name()}},
+            {}};
+        for (const BlockChain *chain : pipelined) loops.askers.push_back(loop_over_steps(st, *chain));
         passes->add_exactly<AskRows>(1, "masked steps that ask for rows", loops, asks);
     }
     for (const BlockChain *chain : pipelined) {

@@ -112,7 +112,7 @@ def backward_table(name):
 
 
 MACHINES = {
-    "backward_epyc_zen4": "2 cores of an AMD EPYC (Zen 4) virtual machine, minima of 40 rounds in turns.",
+    "backward_epyc_zen5": "2 cores of an AMD EPYC (Zen 5) virtual machine, minima of 20 rounds in turns.",
     "backward_xeon_avx512": "2 cores of an Intel Xeon (Cascade Lake) virtual machine, AVX-512 without BF16, minima of 15 rounds in turns.",
     "backward_xeon_amx": "2 cores of an Intel Xeon virtual machine with AMX, in turns; f32 without AMX.",
     "generate_xeon_amx": "2 cores of an Intel Xeon virtual machine with AMX, random weights, hidden size 256, 4 layers.",
@@ -216,7 +216,7 @@ TABLES = {
     "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
     "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*,d4k_mqa,d4k_g16,mla_*,q*_4k_*' --dtype bf16 --results FILE",
                                ("bf16",)),
-    "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
+    "backward-epyc": lambda: backward_table("backward_epyc_zen5"),
     "backward-xeon": lambda: backward_table("backward_xeon_avx512"),
     "backward-amx": lambda: backward_table("backward_xeon_amx"),
     "generate": lambda: generate_table("generate_xeon_amx"),

@@ -103,6 +103,12 @@ struct AttentionConfig {
     // sweep two loops go through the keys.
     bool takes_parts() const { return bf16_tiles && packs_first() && !sweeps(); }
 
+    // Whether a task of prefill asks, between its products, for its rows of out and the next task's of q. With matrix
+    // tiles those steps do whose products are woven into the softmax.
+    bool asks_for_rows() const {
+        return phase == Phase::prefill && (!bf16_tiles || has_as_is_steps() || !changes_logits());
+    }
+
     // Whether rows of packed v are read as whole vectors of words.
     bool packs_words() const { return any_head_dim() || head_dim_v % (2 * lanes) == 0; }
 

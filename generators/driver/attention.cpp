@@ -181,7 +181,7 @@ std::string registry_line(const AttentionSpec &spec, const TaskNeeds &needs, int
          << c.kv_block << ", " << needs.scratch << ", \"" << spec.schedule << "\", "
          << score_mod_fields(spec.score_mod, spec.config.score_mod) << ", " << attention_arguments_hash << "u, "
          << c.packed_bytes() << ", " << c.task_blocks << ", " << needs.kept << ", " << needs.loops_before << ", "
-         << code_bytes << ")\n";
+         << (is_for_x86(spec) && c.asks_for_rows()) << ", " << code_bytes << ")\n";
     return line.str();
 }
 

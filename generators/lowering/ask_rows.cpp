@@ -1,6 +1,8 @@
 #include "generators/lowering/ask_rows.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "generators/common/serial_loop.h"
 
@@ -11,13 +13,15 @@ using namespace Halide::Internal;
 
 namespace {
 
-// Whether no loop of those has a step.
-class NoSteps : public IRVisitor {
+// What tells, before any of them, whether a loop has a step.
+class HasStep : public IRVisitor {
 public:
-    Expr none = const_true();
-    size_t found = 0;
+    std::map<std::string, Expr> of;
 
-    explicit NoSteps(const std::vector<std::string> &loops) : loops(loops) {}
+    HasStep(const Stmt &body, const std::vector<std::string> &loops) : loops(loops) {
+        body.accept(this);
+        if (of.size() != loops.size()) throw CompileError("loops that ask for rows are missing");
+    }
 
 private:
     using IRVisitor::visit;
@@ -25,8 +29,7 @@ private:
 
     void visit(const For *op) override {
         if (std::find(loops.begin(), loops.end(), op->name) == loops.end()) return IRVisitor::visit(op);
-        none = none && op->extent <= 0;
-        found++;
+        of[op->name] = op->extent > 0;
     }
 };
 
@@ -34,23 +37,40 @@ private:
 
 Stmt AskRows::visit(const ProducerConsumer *op) {
     if (op->name != names.produced || !op->is_producer) return IRMutator::visit(op);
-    NoSteps next(names.next_steps);
-    op->body.accept(&next);
-    if (next.found != names.next_steps.size()) throw CompileError("loops that ask for rows are not in " + op->name);
-    no_next = next.none;
-    return IRMutator::visit(op);
+    std::vector<std::string> loops;
+    for (const Loops::Steps &steps : names.in_order) loops.push_back(steps.steps);
+    loops.insert(loops.end(), names.askers.begin(), names.askers.end());
+    const HasStep has_step(op->body, loops);
+    // Named, for what an extent reads may be gone where a later loop asks.
+    std::vector<std::pair<std::string, Expr>> lets;
+    const auto named = [&](const Expr &value) {
+        lets.emplace_back(unique_name("asks"), value);
+        return Variable::make(Bool(), lets.back().first);
+    };
+    Expr others = const_false();
+    for (const std::string &asker : names.askers) others = others || has_step.of.at(asker);
+    for (const Loops::Steps &steps : names.in_order) {
+        asks[steps.steps] = named(!others);
+        others = named(others || has_step.of.at(steps.steps));
+    }
+    Stmt body = Block::make(IfThenElse::make(!others, burst_of(rows, 0, 1)), mutate(op->body));
+    for (auto let = lets.rbegin(); let != lets.rend(); let++) body = LetStmt::make(let->first, let->second, body);
+    return ProducerConsumer::make(op->name, op->is_producer, body);
 }
 
 Stmt AskRows::visit(const For *op) {
-    if (op->name == names.steps) {
-        is_last = Variable::make(Int(32), op->name) == op->min + op->extent - 1;
-        const Stmt all = IfThenElse::make(no_next && op->extent <= 0, burst_of(rows, 0, 1));
-        return Block::make(all, with_body(op, mutate(op->body)));
+    const auto steps = std::find_if(names.in_order.begin(), names.in_order.end(),
+                                    [&](const Loops::Steps &of) { return of.steps == op->name; });
+    if (steps != names.in_order.end()) {
+        at_hand = op;
+        keys = steps->keys;
+        return IRMutator::visit(op);
     }
-    if (op->name != names.keys) return IRMutator::visit(op);
+    if (op->name != keys) return IRMutator::visit(op);
     found++;
-    const Stmt share = burst_of(rows, Variable::make(Int(32), op->name) - op->min, op->extent);
-    return with_body(op, Block::make(op->body, IfThenElse::make(no_next && is_last, share)));
+    const auto iteration = [](const For *loop) { return Variable::make(Int(32), loop->name) - loop->min; };
+    const Stmt share = burst_of(rows, iteration(at_hand) * op->extent + iteration(op), at_hand->extent * op->extent);
+    return with_body(op, Block::make(op->body, IfThenElse::make(asks.at(at_hand->name), share)));
 }
 
 }  // namespace heed

@@ -1,18 +1,17 @@
 #pragma once
-// Lowering pass, before PipelineTiles: tasks whose steps are not pipelined ask for rows, too.
+// Lowering pass: a task asks for rows while it multiplies. In a burst many of them would not arrive: a core drops what
+// its buffers for lines on their way cannot hold (Zen 5: a quarter of 384 lines; of 8 lines every 90 ns none).
 //
-//   for step { ..; for key { .. }; .. }     for next step { .. }
+//   for step { ..; for key { .. }; .. }     for other step { ..; for key { .. }; .. }
 //
 // becomes
 //
-//   if there is neither of both steps, all rows
-//   for step { ..; for key { ..; in the last step, if there is no next one, a share of the rows }; .. }
-//   for next step { .. }
-//
-// The next steps are those of loops that ask themselves; other loops over steps may follow.
+//   if there is no step of either loop, all rows
+//   for step { ..; for key { ..; a share of the rows }; .. }
+//   for other step { ..; for key { ..; a share of the rows, if the first loop has no step }; .. }
 
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "Halide.h"
@@ -22,10 +21,15 @@ namespace heed {
 
 class AskRows : public Halide::Internal::IRMutator {
 public:
-    // produced: what the loops over steps produce.
+    // Of what `produced` names. The first loop over steps that has one asks, in its loop over keys. `askers`: loops,
+    // after those, that ask by themselves where they have a step.
     struct Loops {
-        std::string produced, steps, keys;
-        std::vector<std::string> next_steps;
+        struct Steps {
+            std::string steps, keys;
+        };
+        std::string produced;
+        std::vector<Steps> in_order;
+        std::vector<std::string> askers;
     };
     AskRows(Loops loops, std::vector<RowLines> rows) : names(std::move(loops)), rows(std::move(rows)) {}
 
@@ -39,7 +43,9 @@ protected:
 private:
     const Loops names;
     const std::vector<RowLines> rows;
-    Halide::Expr no_next, is_last;
+    std::map<std::string, Halide::Expr> asks;        // whether a loop over steps does
+    const Halide::Internal::For *at_hand = nullptr;  // that loop
+    std::string keys;                                // of it
 };
 
 }  // namespace heed

@@ -8,19 +8,9 @@
 
 namespace heed {
 
-namespace {
-
-// With matrix tiles, where logits are products, or sums of those and a bias, the kernel does so between its products.
-bool asks_for_rows(const Kernel &kernel) {
-    const bool weaves = kernel.features == 0 || sweeps(kernel);
-    return kernel.packed_bytes > 0 && kernel.target == KernelTarget(Isa::amx) && kernel.score_mod[0] == '\0' && weaves;
-}
-
-}  // namespace
-
 TaskStart::TaskStart(const heed_plan &plan, const KeyParts &parts, char *copies, KernelCall *call)
     : plan_(plan), parts_(parts), tasks_(static_cast<int32_t *>(call->tasks.data)), num_tasks_(call->tasks.extent[1]),
-      asks_itself_(asks_for_rows(*plan.kernel)), q_{static_cast<const char *>(call->q.data), plan.views.q},
+      kernel_asks_(plan.kernel->asks_for_rows), q_{static_cast<const char *>(call->q.data), plan.views.q},
       out_{static_cast<const char *>(call->out.data), plan.views.out} {
     if (copies != nullptr) copies_.emplace(plan, copies, call);
 }
@@ -41,7 +31,7 @@ bool TaskStart::run(int32_t task, const TaskBundle &bundle, int32_t part, int32_
     const TaskParts parts = whole ? TaskParts{part, part} : parts_.of(fields);
     if (part < parts.first || part > parts.last) return false;
     if (!whole) parts_.set(parts, part, fields);
-    if (!asks_itself_) {
+    if (!kernel_asks_) {
         if (part == parts.last) fetch(out_, fields);
         if (part == parts.first && task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
     }

@@ -226,12 +226,19 @@ class Kernels(unittest.TestCase):
                 self.assertEqual((steps.count("tile_matmul"), steps.count("tile_load")), (4, 4), kernel)
                 self.assertEqual(len(re.findall(r"for \(out\.s0\.row\.r", steps)), 1, kernel)
 
-    @of_isa("amx")
-    def test_tasks_without_whole_blocks_ask_for_rows(self):
-        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
-            weights = loops((DIR / f"{kernel}.stmt").read_text(), "weight_pairs_masked.s0.k")
-            # Of out, and of the next task's q.
-            self.assertIn(2, [len(re.findall(r"for \(asked_row", body)) for body in weights], kernel)
+    def test_tasks_of_prefill_ask_for_rows(self):
+        # Of out, and of the next task's q, beside products of each kind of steps: with matrix tiles those that weave do else.
+        for kernel in kernels("attention_prefill"):
+            text, asks = (DIR / f"{kernel}.stmt").read_text(), (DIR / f"{kernel}.inc").read_text().split(", ")[-2] == "1"
+            steps = [("weight_pairs_masked.s0.k",)] if kernel.endswith("amx") else [
+                (f"{logits}_{step}.s0.k.ko" for logits in ("logits", "raw_logits")) for step in ("full", "masked")]
+            for either in steps:
+                counts = [len(re.findall(r"for \(asked_row", body)) for name in either for body in loops(text, name)]
+                self.assertEqual(2 in counts, asks, kernel)
+
+    def test_maxima_of_lanes_are_taken_by_halves(self):
+        for kernel in KERNELS:
+            self.assertNotIn("(float32)vector_reduce_max", (DIR / f"{kernel}.stmt").read_text(), kernel)
 
 
 class Operations(unittest.TestCase):
