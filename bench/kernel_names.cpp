@@ -23,7 +23,10 @@ bool is_gpu(const std::string &isa) { return isa.compare(0, 2, "sm") == 0; }
 
 }  // namespace
 
-std::string isa_of(const std::string &kernel) { return kernel.substr(isa_begin(kernel)); }
+std::string isa_of(const std::string &kernel) {
+    const size_t begin = isa_begin(kernel);
+    return kernel.substr(begin, kernel.compare(begin, 6, "x86_64") == 0 ? 6 : kernel.find('_', begin) - begin);
+}
 
 std::string kernel_for_isa(const std::string &kernel, const std::string &isa) {
     return kernel.substr(0, isa_begin(kernel)) + isa;

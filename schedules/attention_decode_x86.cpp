@@ -6,8 +6,10 @@
 //     dots     row_block rows x key_tile keys accumulate over d in registers
 //     logits   dot_lanes keys at once: a tree of shuffles and adds leaves one key per lane (lane_sums.h)
 //     out     += weights (scalars) x v (vectors)   register tile: value_rows x value_vectors, over value_keys keys
-// The rows of the next block of keys are asked for meanwhile (prefetch_rows.h). The splits of a row are merged in a
-// second, small parallel loop.
+// The keys of the next head, or of the next block, are asked for meanwhile (prefetch_rows.h). The splits of a row are
+// merged in a second, small parallel loop; those of a head follow each other, so that what is asked for beyond the end
+// of one is the beginning of the next (32 / 8 heads of 128 elements of bf16, heads outside, 4096 keys from memory, Zen
+// 5, 2 threads: 0.85 of the time of splits of all heads side by side that ask for the next block, into L2).
 //
 // Where the heads of a key are neighbours in memory ([batch, len, heads, head_dim]), a head's rows are far apart, and
 // the prefetchers of the cache do not follow. With whole_keys all blocks of rows of the task then go through a block of
@@ -20,6 +22,7 @@
 // of the time of one head after the other: 1 row 0.47, 4 rows 0.62, 8 rows 0.59; 1.0 to 1.1 times that of keys in a
 // row. Of bf16, with four rows: 0.65, 16 sequences of 2048 keys 0.62; 1.0 times that of keys in a row.
 #include <algorithm>
+#include <numeric>
 
 #include "schedules/task_schedule.h"
 
@@ -171,8 +174,8 @@ private:
             .unroll(st.row);
         dot_products(ch);
 
-        // Of some vectors at once: they are joined before their lanes are.
-        of_keys(ch.block_max, ch).update().atomic().vectorize(ch.keys.x, std::min(ch.block, 4 * lanes));
+        // Some vectors at once: they are joined before their lanes are.
+        of_keys(ch.block_max, ch).update().atomic().vectorize(ch.keys.x, std::gcd(ch.block, 4 * lanes));
         per_logit(ch.weights);
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights);

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <vector>
 
-#include "generators/lowering/ask_rows.h"
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/spread_prefetches.h"
@@ -75,7 +74,7 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
         if (!config.paged) return {field(task_first_key) + loaded(ch.first_key.name(), 0) + key, field(task_kv_batch)};
         return {loaded(ch.slots.name() + ".0", last) + (key - last), loaded(ch.slots.name() + ".1", last)};
     };
-    const auto stream = [&](const std::string &rows, int length, int ahead) {
+    const auto stream = [&](const std::string &rows, int length, int ahead, Wanted wanted) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
         const int lines = (lines_of(length, bytes) + bursts.parts - 1) / bursts.parts, all = lines * bursts.rows;
         const auto element = [=](const Expr &n) {  // n is the number of the burst times `all` and a constant
@@ -86,14 +85,21 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
             return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
                    cast<int64_t>(line * (line_bytes / bytes));
         };
-        return SpreadPrefetches::Stream{rows, bytes, element, all, Expr()};
+        return SpreadPrefetches::Stream{rows, bytes, element, all, Expr(), wanted};
     };
+    // Values that are read where they are, of a block at its end: with AVX-512 those of short rows take the place of
+    // the tile's keys in L1 (8 queries on 4096 keys, 32 / 8 heads of 128 floats, Zen 5: 1.15 times the time; AVX2
+    // 0.95).
+    const bool far = config.copies_k();
+    const bool far_values = far || (!config.packs_kv() && bursts.parts == 1 && config.lanes == 16);
     // TrimRows has made copies of the step, for different numbers of rows.
     passes->add_exactly<SpreadPrefetches>(
         1 + copies_for_fewer_rows(config), "loops that ask for tiles", ch.over_d.x.name() + ".outer.burst",
         std::vector<std::string>{tiles},
-        std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, config.copies_k() ? tiles_of_block : 1),
-                                              stream("v", config.head_dim_v, config.packs_kv() ? tiles_of_block : 0)});
+        std::vector<SpreadPrefetches::Stream>{
+            stream("k", config.head_dim, far ? tiles_of_block : 1, far ? Wanted::in_l2 : Wanted::in_l1),
+            stream("v", config.head_dim_v, config.packs_kv() ? tiles_of_block : 0,
+                   far_values ? Wanted::in_l2 : Wanted::in_l1)});
 }
 
 // Prefill of floats reads elements of several rows at once, too, and of each block of keys first k, then v: while the
@@ -207,57 +213,6 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
 
 }  // namespace
 
-// A task's rows of out and those of the next task of q.
-std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
-    const int bytes = stored_type(config.dtype).bytes();
-    const auto rows = [&](const std::string &buffer, int length, bool is_written, const Expr &wanted,
-                          const std::function<Expr(int)> &field) {
-        const auto of_buffer = [&](const char *what, int dimension) {
-            return Variable::make(Int(32), buffer + what + std::to_string(dimension));
-        };
-        const auto along = [&](const Expr &index, int dimension) {
-            return cast<int64_t>(index) * cast<int64_t>(of_buffer(".stride.", dimension)) * make_const(Int(64), bytes);
-        };
-        const Expr first = along(field(task_first_q) + field(task_first_row), 2) + along(field(task_q_batch), 3) +
-                           along(field(task_head), 1);
-        const Expr elements = config.any_head_dim() ? of_buffer(".extent.", 0) : Expr(length);
-        const Expr lines = Internal::simplify((elements * bytes + (line_bytes - 1)) / line_bytes);
-        const Expr last = select(wanted, min(field(task_q_len) - field(task_first_row), config.row_block) - 1, 0);
-        return RowLines{buffer, config.row_block, lines, first, along(1, 2), last, is_written};
-    };
-    const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
-    const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
-    const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
-    // A task with parts of its keys writes out in the last part; the next task's q is asked for in the first.
-    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
-    Expr writes = Internal::const_true(), begins = Internal::const_true();
-    if (config.takes_parts()) {
-        writes = field(task_part_end) == no_part_end;
-        begins = field(task_part_begin) == 0;
-    }
-    return {rows(st.out.name() + ".0", config.head_dim_v, true, writes, field),
-            rows("q", config.head_dim, false, begins, [&](int n) { return loaded("tasks", fields + n); })};
-}
-
-std::string loop_over_steps(const AttentionStages &st, const BlockChain &ch) {
-    const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
-    return st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
-}
-
-// Tiles of keys of all steps ask, for a row now and then. Of the time of a burst by the runtime before the task, Zen 5,
-// 2 threads, f32: 8 sequences of 512 tokens, 12 heads of 64 0.97; 6 of 270, 32 heads of 128 0.95; 16 of 197, 12 heads
-// of 64 0.94; 2048 causal tokens, 32 / 8 heads of 128 0.98; bf16 0.98 to 1.0; a mask of 1024 tokens 1.01.
-void add_asked_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    AskRows::Loops loops{st.state.name(), {}, {}};
-    for (const BlockChain *chain : st.chains) {
-        const Func &products = config.has_raw_logits() ? chain->raw_logits : chain->logits;
-        loops.in_order.push_back({loop_over_steps(st, *chain), products.name() + ".s0." + st.k.name() + ".ko"});
-    }
-    const int chains = static_cast<int>(st.chains.size());
-    passes->add_exactly<AskRows>(chains * (1 + copies_for_fewer_rows(config)), "loops over keys that ask for rows",
-                                 loops, rows_of_tasks(st, config));
-}
-
 int product_bursts(const AttentionConfig &config) {
     const bool asks = config.phase == Phase::prefill && config.has_bias && !config.packs_kv() && !config.any_head_dim();
     const int bursts = asks_for_tiles(config) ? tile_bursts(config).count
@@ -273,37 +228,56 @@ void add_tile_prefetches(Passes *passes, const AttentionStages &st, const Attent
 }
 
 void add_row_prefetches(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    // `keys` ahead where a table says where they are, else `distance` elements.
-    const auto ask = [&](const std::vector<std::string> &loops, int keys, const std::function<Expr(Expr)> &distance) {
-        std::vector<PrefetchRows::Ahead> ahead;
+    const auto ask = [&](const std::vector<std::string> &loops, PrefetchRows::Ahead ahead,
+                         const std::function<Expr(const std::string &)> &distance) {
+        std::vector<PrefetchRows::Ahead> of_both;
         for (const std::string rows : {"k", "v"}) {
-            const Expr stride = cast<int64_t>(Variable::make(UInt(64), rows + "_slot_stride"));
-            ahead.push_back({rows, rows, distance(stride)});
-            if (!config.looks_up_ahead()) continue;
-            ahead.back().table = st.full.slots.name();
-            ahead.back().keys = keys;
+            ahead.input = ahead.rows = rows;
+            ahead.distance = distance(rows);
+            of_both.push_back(ahead);
         }
-        passes->add<PrefetchRows>(loops, ahead);
+        passes->add<PrefetchRows>(loops, of_both);
     };
-    std::vector<std::string> over_keys, over_heads;
+    PrefetchRows::Ahead ahead;
+    ahead.wanted = Wanted::in_l1;
+    if (config.looks_up_ahead()) ahead.table = st.full.slots.name();
+    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
+    std::vector<std::string> over_heads;
     for (const BlockChain *chain : st.chains) {
         if (chain->ranged) continue;
         const std::string dots = chain->decode.dots.name() + ".s0.", values = chain->value_tile.name() + ".s1.";
-        over_keys.push_back(dots + st.k.name() + ".ko");
-        over_keys.push_back(values + chain->numbers.x.name() + ".key");
+        // The same keys of the next head of the task, after the last one the next block of keys of the first one: with
+        // the last two of a head's blocks of rows. Until then L1 keeps the head's own keys, and one block is too late:
+        // 8 rows from memory, 32 / 4 heads of 128 floats, Zen 5, take 1.15 times the time.
+        ahead.keys = config.looks_up_ahead() ? config.prefetch_keys : 0;
+        const Expr block =
+            Variable::make(Int(32), st.loop(*chain, chain->block_loop()) + (config.whole_keys > 0 ? ".blocks" : ""));
+        const Expr head = loaded(st.decode.heads.name(), block), blocks = field(task_head_blocks);
+        const Expr stays = block + 2 < (head + 1) * blocks, goes_on = block + 1 < field(task_num_blocks);
+        if (config.task_blocks > 1) ahead.same_keys = goes_on;
+        ask({dots + st.k.name() + ".ko", values + chain->numbers.x.name() + ".key"}, ahead,
+            [&](const std::string &rows) {
+                const Expr none = make_const(Int(64), 0);
+                const Expr keys = ahead.keys > 0 ? none : elements_along(rows, "slot", st.decode.prefetched_keys);
+                if (config.task_blocks == 1) return keys;
+                const Expr next_head = select(stays, none, elements_along(rows, "head", 1));
+                return select(goes_on, next_head, keys - elements_along(rows, "head", head));
+            });
         over_heads.push_back(dots + st.rb.name());
         if (config.loops_over_visits()) over_heads.push_back(values + chain->numbers.x.name() + ".whole");
         for (const std::string &loop : {st.d.name() + ".db", st.row.name() + ".ro", st.rb.name()}) {
             over_heads.push_back(values + loop);  // the innermost one is any of them
         }
     }
-    ask(over_keys, config.prefetch_keys, [&](const Expr &stride) { return st.decode.prefetched_keys * stride; });
     // Four rows of 8 heads of 128 floats from memory, Zen 5, 2 threads, time with it of that without: AVX-512 0.72,
     // AVX2 0.53. One row of floats is fast enough for the prefetchers of the cache: 1.1. Of bf16, AVX2, keys in pages:
     // 0.63.
     if (config.whole_keys > 0 && (config.row_block > 1 || config.kv_dtype != ElementType::f32)) {
         const int bytes = stored_type(config.kv_dtype).bytes();
-        ask(over_heads, AttentionConfig::whole_keys_ahead, [&](const Expr &) { return Expr((16 << 10) / bytes); });
+        ahead.keys = config.looks_up_ahead() ? AttentionConfig::whole_keys_ahead : 0;
+        ahead.same_keys = Expr();
+        ask(over_heads, ahead,
+            [&](const std::string &) { return make_const(Int(64), ahead.keys > 0 ? 0 : (16 << 10) / bytes); });
     }
 }
 

@@ -2,11 +2,9 @@
 // What the x86 schedules ask memory for before it is read.
 
 #include <string>
-#include <vector>
 
 #include "generators/attention/stages.h"
 #include "generators/lowering/passes.h"
-#include "generators/lowering/row_lines.h"
 
 namespace heed {
 
@@ -17,17 +15,10 @@ int product_bursts(const AttentionConfig &config);
 // With rows as lanes: tiles of keys and values, rows of a bias.
 void add_tile_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
 
-// Decode with elements as lanes: loops over the keys of a head ask for the rows of later keys; loops over the heads of
-// whole keys, where each head has several rows of queries, for what comes after them in memory.
+// Decode with elements as lanes: loops over the keys of a head ask for the rows that are read next, the next head's or
+// those of later keys; loops over the heads of whole keys, where each head has several rows of queries, for what comes
+// after them in memory.
 void add_row_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
-
-// The rows of out of a task of prefill and those of the next task of q.
-std::vector<RowLines> rows_of_tasks(const AttentionStages &stages, const AttentionConfig &config);
-
-std::string loop_over_steps(const AttentionStages &stages, const BlockChain &chain);
-
-// Prefill, after the passes that copy and end loops: tasks ask for those rows between products.
-void add_asked_rows(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
 
 // An element of an array of the loops.
 Halide::Expr loaded(const std::string &array, const Halide::Expr &element);

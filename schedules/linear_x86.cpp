@@ -116,7 +116,8 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     }
     if (operands == Operands::weight_is_far) return streams;
     streams.push_back({x.name(), 4, at_line(next_steps + wide(x_before) * (line_bytes / 4), 4), x_share, of_rows});
-    streams.push_back({kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true});
+    streams.push_back(
+        {kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, Wanted::to_write});
     return streams;
 }
 

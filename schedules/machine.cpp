@@ -76,10 +76,10 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 // several blocks of rows (the most: their queries
 //   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and
 //   a block stays in L1 for all rows of its head (one row of floats, 256 / 32 / 16 keys: 17 / 22 / 25 GB/s); a tile of
-//   4 keys x 4 rows; the next block is asked for. The others: one block of rows, a tile of 4 keys x 1 row, or 1 key x 4
-//   rows, where k streams in its order in memory (4 keys, interleaved and without prefetches: 1.35x the time); rows are
-//   asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what follows the last
-//   key of a split, of 512 keys at least, is read in vain.
+//   4 keys x 4 rows; the next head or block is asked for. The others: one block of rows, a tile of 4 keys x 1 row, or 1
+//   key x 4 rows, where k streams in its order in memory (4 keys, interleaved and without prefetches: 1.35x the time);
+//   rows are asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what follows
+//   the last key of a split, of 512 keys at least, is read in vain.
 // Blocks of keys in prefill: a masked step computes the keys that are seen only, so that it may be as long as the
 // others,
 //   but copies of mask and bias are of all its keys. Run-time head dims: the copies of a block of k and v, where they

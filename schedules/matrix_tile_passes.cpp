@@ -1,7 +1,6 @@
 #include "schedules/matrix_tile_passes.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "generators/lowering/ask_rows.h"
 #include "generators/lowering/bf16_product.h"
@@ -9,16 +8,15 @@
 #include "generators/lowering/first_blocks.h"
 #include "generators/lowering/keep_awake.h"
 #include "generators/lowering/pipeline_tiles.h"
-#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/start_sums.h"
+#include "schedules/asked_rows.h"
 #include "schedules/attention_prefetches.h"
 #include "schedules/fit_rows.h"
 
 namespace heed {
 
 using namespace Halide;
-using Halide::Internal::make_const;
 using Halide::Internal::Variable;
 
 namespace {
@@ -74,20 +72,21 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
     if (config.packs_first() && !config.changes_logits()) pipelined = {&st.full};
     std::vector<RowLines> asks;
-    if (config.asks_for_rows()) {
+    if (config.asks_for_rows() == pipelined.empty()) throw CompileError("other steps ask for rows than the table says");
+    if (!pipelined.empty()) {
         asks = rows_of_tasks(st, config);
         AskRows::Loops loops{
             st.state.name(),
-            {{loop_over_steps(st, st.masked), st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name()}},
+            {{st.loop(st.masked, st.masked.steps.y), st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name()}},
             {}};
-        for (const BlockChain *chain : pipelined) loops.askers.push_back(loop_over_steps(st, *chain));
+        for (const BlockChain *chain : pipelined) loops.askers.push_back(st.loop(*chain, chain->steps.y));
         passes->add_exactly<AskRows>(1, "masked steps that ask for rows", loops, asks);
     }
     for (const BlockChain *chain : pipelined) {
         products -= 2;
         const BlockChain &ch = *chain;
         PipelineTiles::Step step;
-        step.loop = loop_over_steps(st, ch);
+        step.loop = st.loop(ch, ch.steps.y);
         step.first_key = ch.first_key.name();
         step.product = ch.product.name();
         step.logits = ch.added ? ch.logits.name() : "";

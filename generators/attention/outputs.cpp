@@ -38,11 +38,11 @@ void AttentionBuilder::define_wide_outputs() {
     st.decode.merged_fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.decode.merged_fields;  // the merge is another loop over the tasks
     st.decode.num_split_tasks = in.num_tasks * in.num_splits;
-    Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
+    Expr t = st.task / in.num_splits, split = st.task - t * in.num_splits;
     st.decode.split_state(st.row, st.x, st.task) =
         st.state(st.row, st.x, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
     auto of_split = [&](const Expr &x, const Expr &sp) {
-        Expr task = clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1);
+        Expr task = clamp(st.t * in.num_splits + sp, 0, st.decode.num_split_tasks - 1);
         return st.decode.split_state(st.row, x, task);
     };
     const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
@@ -60,12 +60,12 @@ void AttentionBuilder::define_decode_outputs() {
     head_table = Func();
     st.decode.blocks_per_task = blocks_per_task();
     st.decode.num_split_tasks = in.num_tasks * in.num_splits;
-    Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
+    Expr t = st.task / in.num_splits, split = st.task - t * in.num_splits;
     st.decode.split_state(st.row, st.x, st.rb, st.task) =
         st.state(st.row, st.x, st.rb, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
 
     auto of_split = [&](const Expr &x, const Expr &sp) {
-        Expr task = clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1);
+        Expr task = clamp(st.t * in.num_splits + sp, 0, st.decode.num_split_tasks - 1);
         return st.decode.split_state(st.row, x, st.rb, task);
     };
     const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };

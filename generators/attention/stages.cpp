@@ -1,6 +1,8 @@
 // The named stages, and their first part: query rows, the range of keys that a block of rows sees.
 #include "generators/attention/stages.h"
 
+#include <algorithm>
+
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
@@ -299,6 +301,11 @@ AttentionStages::AttentionStages(const AttentionConfig &config)
       added("_added", config.kv_block, false, true, BlockChain::Changes::added),
       plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
       masked("_masked", config.masked_block, true, true) {}
+
+std::string AttentionStages::loop(const BlockChain &chain, const RVar &over) const {
+    const auto place = std::find(chains.begin(), chains.end(), &chain) - chains.begin();
+    return state.name() + ".s" + std::to_string(place + 1) + "." + over.name();
+}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();

@@ -272,6 +272,9 @@ struct AttentionStages {
 
     explicit AttentionStages(const AttentionConfig &config);
 
+    // The name that lowering gives a loop of `state` over steps of a chain.
+    std::string loop(const BlockChain &chain, const Halide::RVar &over) const;
+
     Halide::Var row{"row"}, rb{"row_block"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
     Halide::Var u{"u"}, kq{"kq"}, e{"e"}, c{"chunk"}, p{"pair"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"},
         task{"task"};

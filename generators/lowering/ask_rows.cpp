@@ -29,9 +29,27 @@ private:
 
     void visit(const For *op) override {
         if (std::find(loops.begin(), loops.end(), op->name) == loops.end()) return IRVisitor::visit(op);
-        of[op->name] = op->extent > 0;
+        if (!of.emplace(op->name, op->extent > 0).second) throw CompileError("there are two loops " + op->name);
     }
 };
+
+class HasLoop : public IRVisitor {
+public:
+    HasLoop(const Stmt &body, const std::string &loop) : loop(loop) { body.accept(this); }
+
+    bool found = false;
+
+private:
+    using IRVisitor::visit;
+    const std::string &loop;
+
+    void visit(const For *op) override {
+        found = found || op->name == loop;
+        IRVisitor::visit(op);
+    }
+};
+
+Expr iteration(const For *loop) { return Variable::make(Int(32), loop->name) - loop->min; }
 
 }  // namespace
 
@@ -50,7 +68,7 @@ Stmt AskRows::visit(const ProducerConsumer *op) {
     Expr others = const_false();
     for (const std::string &asker : names.askers) others = others || has_step.of.at(asker);
     for (const Loops::Steps &steps : names.in_order) {
-        asks[steps.steps] = named(!others);
+        asks_in[steps.steps] = named(!others);
         others = named(others || has_step.of.at(steps.steps));
     }
     Stmt body = Block::make(IfThenElse::make(!others, burst_of(rows, 0, 1)), mutate(op->body));
@@ -62,15 +80,27 @@ Stmt AskRows::visit(const For *op) {
     const auto steps = std::find_if(names.in_order.begin(), names.in_order.end(),
                                     [&](const Loops::Steps &of) { return of.steps == op->name; });
     if (steps != names.in_order.end()) {
-        at_hand = op;
-        keys = steps->keys;
-        return IRMutator::visit(op);
+        steps_loop = op;
+        keys_loop = steps->keys;
+        Stmt result = IRMutator::visit(op);
+        steps_loop = nullptr;
+        keys_loop.clear();
+        return result;
     }
-    if (op->name != keys) return IRMutator::visit(op);
+    if (op->name != keys_loop) return IRMutator::visit(op);
     found++;
-    const auto iteration = [](const For *loop) { return Variable::make(Int(32), loop->name) - loop->min; };
-    const Stmt share = burst_of(rows, iteration(at_hand) * op->extent + iteration(op), at_hand->extent * op->extent);
-    return with_body(op, Block::make(op->body, IfThenElse::make(asks.at(at_hand->name), share)));
+    const Stmt share =
+        burst_of(rows, iteration(steps_loop) * op->extent + iteration(op), steps_loop->extent * op->extent);
+    return with_body(op, Block::make(op->body, IfThenElse::make(asks_in.at(steps_loop->name), share)));
+}
+
+// A step that is skipped asks for its share at once.
+Stmt AskRows::visit(const IfThenElse *op) {
+    const bool may_skip = steps_loop != nullptr && !op->else_case.defined();
+    if (!may_skip || !HasLoop(op->then_case, keys_loop).found) return IRMutator::visit(op);
+    const Stmt share = burst_of(rows, iteration(steps_loop), steps_loop->extent);
+    return IfThenElse::make(op->condition, mutate(op->then_case),
+                            IfThenElse::make(asks_in.at(steps_loop->name), share));
 }
 
 }  // namespace heed

@@ -2,12 +2,12 @@
 // Lowering pass: a task asks for rows while it multiplies. In a burst many of them would not arrive: a core drops what
 // its buffers for lines on their way cannot hold (Zen 5: a quarter of 384 lines; of 8 lines every 90 ns none).
 //
-//   for step { ..; for key { .. }; .. }     for other step { ..; for key { .. }; .. }
+//   for step { if .. { ..; for key { .. }; .. } }     for other step { ..; for key { .. }; .. }
 //
 // becomes
 //
 //   if there is no step of either loop, all rows
-//   for step { ..; for key { ..; a share of the rows }; .. }
+//   for step { if .. { ..; for key { ..; a share of the rows }; .. } else the shares of all its keys }
 //   for other step { ..; for key { ..; a share of the rows, if the first loop has no step }; .. }
 
 #include <map>
@@ -39,13 +39,14 @@ protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
 
 private:
     const Loops names;
     const std::vector<RowLines> rows;
-    std::map<std::string, Halide::Expr> asks;        // whether a loop over steps does
-    const Halide::Internal::For *at_hand = nullptr;  // that loop
-    std::string keys;                                // of it
+    std::map<std::string, Halide::Expr> asks_in;        // whether a loop over steps does
+    const Halide::Internal::For *steps_loop = nullptr;  // at hand
+    std::string keys_loop;                              // of it
 };
 
 }  // namespace heed

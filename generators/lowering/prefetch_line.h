@@ -9,7 +9,12 @@ namespace heed {
 
 constexpr int line_bytes = 64;
 
-// The line of the byte `offset` (64 bits) of a buffer: into L2; one that will be written, into L1, for this core alone.
-Halide::Internal::Stmt prefetch_line(const std::string &buffer, const Halide::Expr &offset, bool is_written = false);
+// Where a line is wanted: in L2; in L1; there, to be written by this core alone. Zen 5 brings all lines into L1 that it
+// is asked for, but into L2 some three of four: which ones depends on their addresses alone.
+enum class Wanted { in_l2, in_l1, to_write };
+
+// Asks for the line of the byte `offset` (64 bits) of a buffer.
+Halide::Internal::Stmt prefetch_line(const std::string &buffer, const Halide::Expr &offset,
+                                     Wanted wanted = Wanted::in_l2);
 
 }  // namespace heed

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "generators/lowering/prefetch_line.h"
-
 namespace heed {
 
 using namespace Halide;
@@ -85,8 +83,12 @@ Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
         for (const Ahead &next : ahead) {
             if (next.input != load->name) continue;
             Expr index = load->index.as<Ramp>()->base;
-            index = next.keys == 0 ? index + next.distance : LaterKeys(next).mutate(index);
-            result = Block::make(prefetch_line(next.rows, cast<int64_t>(index) * load->type.bytes()), result);
+            if (next.keys > 0) {
+                const Expr later = LaterKeys(next).mutate(index);
+                index = next.same_keys.defined() ? select(next.same_keys, index, later) : later;
+            }
+            const Expr byte = cast<int64_t>(index + next.distance) * load->type.bytes();
+            result = Block::make(prefetch_line(next.rows, byte, next.wanted), result);
         }
     }
     return result;

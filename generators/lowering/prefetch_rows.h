@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/prefetch_line.h"
 
 namespace heed {
 
 // In each loop whose name contains one of `loops`: once per cache line of an input that an iteration reads as whole
-// vectors, PREFETCHT1 for each entry of that input: into L2, as L1 is too small for a block of keys and the next one.
-// An address outside of `rows` does no harm. (Halide's own prefetch bypasses L2, which tasks that share keys need.)
+// vectors, a prefetch for each entry of that input. An address outside of `rows` does no harm. (Halide's own prefetch
+// bypasses L2, which tasks that share keys need.)
 class PrefetchRows : public Halide::Internal::IRMutator {
 public:
     struct Ahead {
@@ -23,6 +24,8 @@ public:
         // Where a table says where a key is, in buffers whose names begin so: the place of the key so many later.
         std::string table = "";
         int keys = 0;
+        Halide::Expr same_keys = {};  // where it holds, it is the place of the key itself
+        Wanted wanted = Wanted::in_l2;
     };
 
     PrefetchRows(std::vector<std::string> loops, std::vector<Ahead> ahead)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/prefetch_line.h"
 
 namespace heed {
 
@@ -14,12 +15,13 @@ struct RowLines {
     Halide::Expr lines;          // of a row, Int(32)
     Halide::Expr first, stride;  // bytes, of 64 bits: of row 0, and from a row to the next one
     Halide::Expr last;           // Int(32): rows after it are not asked for
-    bool is_written;
+    Wanted wanted;
 
     Halide::Internal::Stmt ask(const Halide::Expr &row, const Halide::Expr &line) const;
 };
 
-// Asks for one of `parts` parts of the rows of each, at once. Where there are more parts than rows some are empty.
+// Asks for one of `parts` parts of the rows up to the last one of each, at once. Where there are more parts than rows
+// some are empty.
 Halide::Internal::Stmt burst_of(const std::vector<RowLines> &all, const Halide::Expr &part, const Halide::Expr &parts);
 
 // Several of them, in equal parts of their rows.

@@ -17,7 +17,7 @@ bool ends_with(const std::string &text, const std::string &end) {
 }
 
 Stmt line_prefetch(const SpreadPrefetches::Stream &stream, const Expr &line) {
-    return prefetch_line(stream.buffer, stream.element(line) * stream.element_bytes, stream.written);
+    return prefetch_line(stream.buffer, stream.element(line) * stream.element_bytes, stream.wanted);
 }
 
 // Those of one iteration.

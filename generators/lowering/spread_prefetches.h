@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/prefetch_line.h"
 
 namespace heed {
 
@@ -23,7 +24,7 @@ public:
         int element_bytes;
         std::function<Halide::Expr(const Halide::Expr &)> element;  // Int(64), of a line, Int(32)
         Halide::Expr lines, total;                                  // Int(32)
-        bool written = false;                                       // into L1, to be stored to; else into L2
+        Wanted wanted = Wanted::in_l2;
     };
 
     // For loops whose name ends with `loop`, inside loops of all the names of `inside`. Where `when` is defined there

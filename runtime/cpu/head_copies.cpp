@@ -79,30 +79,36 @@ HeadCopies::Held *HeadCopies::held(int32_t slice) const {
     return reinterpret_cast<Held *>(memory_ + slice * place_bytes_);
 }
 
-int32_t HeadCopies::end_of_run(const KeyRange &keys, int32_t key) const {
-    if (page_table_ == nullptr) return keys.end;
-    return static_cast<int32_t>(
-        std::min<int64_t>(keys.end, (int64_t{key} / problem_.page_size + 1) * problem_.page_size));
+HeadCopies::Run HeadCopies::run(const Rows &rows, const Held &of, const KeyRange &keys, int32_t key) const {
+    const View &source = rows.source;
+    Run run = {keys.begin, keys.end, nullptr};
+    KeyPlace place = {of.page, int64_t{of.first_key} + keys.begin};
+    if (page_table_ != nullptr) {
+        run = {key,
+               static_cast<int32_t>(
+                   std::min<int64_t>(keys.end, (int64_t{key} / problem_.page_size + 1) * problem_.page_size)),
+               nullptr};
+        place = place_in_pages(problem_, page_table_, of.page, key);
+    }
+    run.from = rows.from +
+               (place.page * source.stride[0] + place.slot * source.stride[1] + of.head * source.stride[2]) * element_;
+    return run;
 }
 
 void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const {
-    const View &source = rows.source, &copy = rows.copy;
-    const auto row_bytes = static_cast<size_t>(source.extent[3] * element_);
+    if (keys.begin >= keys.end) return;
+    const auto row_bytes = static_cast<size_t>(rows.source.extent[3] * element_);
     const auto rows_ahead = static_cast<int32_t>(std::max<size_t>(bytes_ahead / row_bytes, 1));
-    const int64_t from_step = source.stride[1] * element_, to_step = copy.stride[1] * element_;
+    const int64_t from_step = rows.source.stride[1] * element_, to_step = rows.copy.stride[1] * element_;
     char *const to = rows.to + slice * place_bytes_;
-    for (int32_t first = keys.begin, end = 0; first < keys.end; first = end) {
-        end = end_of_run(keys, first);
-        const KeyPlace place = page_table_ == nullptr ? KeyPlace{of.page, int64_t{of.first_key} + first}
-                                                      : place_in_pages(problem_, page_table_, of.page, first);
-        const char *const from =
-            rows.from +
-            (place.page * source.stride[0] + place.slot * source.stride[1] + of.head * source.stride[2]) * element_;
-        for (int32_t key = first; key < end; key++) {
-            const char *const ahead = from + (std::min(key + rows_ahead, end - 1) - first) * from_step;
-            for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(ahead + byte);
-            std::memcpy(to + key * to_step, from + (key - first) * from_step, row_bytes);
-        }
+    Run here = run(rows, of, keys, keys.begin), ahead = here;
+    for (int32_t key = keys.begin; key < keys.end; key++) {
+        const int32_t asked = std::min(key + rows_ahead, keys.end - 1);
+        if (asked >= ahead.end) ahead = run(rows, of, keys, asked);
+        if (key >= here.end) here = run(rows, of, keys, key);
+        const char *const line = ahead.from + (asked - ahead.first) * from_step;
+        for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(line + byte);
+        std::memcpy(to + key * to_step, here.from + (key - here.first) * from_step, row_bytes);
     }
 }
 

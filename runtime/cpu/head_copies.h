@@ -29,8 +29,14 @@ private:
     };
 
     Held *held(int32_t slice) const;
-    // Up to where keys follow the one at `key` in memory.
-    int32_t end_of_run(const KeyRange &keys, int32_t key) const;
+    // Keys [first, end) that follow each other in memory.
+    struct Run {
+        int32_t first, end;
+        const char *from;
+    };
+
+    // The one that begins with `key`, or that of all keys, where they are not in pages.
+    Run run(const Rows &rows, const Held &of, const KeyRange &keys, int32_t key) const;
     void copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const;
 
     const heed_problem &problem_;

@@ -142,6 +142,30 @@ class Kernels(unittest.TestCase):
                     asks = [body for body in asks if "for (" not in body]
                 self.assertTrue(asks, (kernel, tensor))
 
+    def test_decode_asks_for_the_next_head(self):
+        # Head by head, in loops over keys: by the table of the task's heads, which tells the last one. Rows that are copied
+        # are not asked for.
+        asking = 0
+        for kernel in (r for r in kernels("attention_decode") if not re.search(r"_(wide|whole|mask|bias|kvi8|dropout)(_|$)", r)):
+            text = (DIR / f"{kernel}.stmt").read_text()
+            for tensor, name in ("k", "dots_full.s0.k.ko"), ("v", "numbers_full$x.key"):
+                asks = [line for body in loops(text, name) for line in body.splitlines()
+                        if "prefetch" in line and f"reinterpret<uint64>({tensor})" in line]
+                asking += bool(asks)
+                for line in asks:
+                    self.assertIn("block_heads", line, (kernel, tensor))
+        self.assertGreater(asking, 10)
+
+    def test_values_of_one_vector_of_rows_are_two_tiles_at_once(self):
+        for kernel in ("attention_prefill_f32_d64_contiguous_avx2", "attention_prefill_f32_d64_contiguous_x86_64"):
+            if kernel not in KERNELS:
+                continue
+            text = (DIR / f"{kernel}.stmt").read_text()
+            copies = list(loops(text, "block_out_full.s1.d.db"))
+            others = [body for body in copies if "value_tile_full.other" in body]
+            self.assertEqual(len(others), 1, kernel)  # of as many copies as a block has vectors
+            self.assertEqual(len(copies), 3 if kernel.endswith("avx2") else 2, kernel)
+
     def test_tiles_look_up_one_number_a_key(self):
         for kernel in (r for r in kernels("attention_decode_f32") if r.endswith("_wide") and "_paged_" in r):
             text = (DIR / f"{kernel}.stmt").read_text()
@@ -227,11 +251,11 @@ class Kernels(unittest.TestCase):
                 self.assertEqual(len(re.findall(r"for \(out\.s0\.row\.r", steps)), 1, kernel)
 
     def test_tasks_of_prefill_ask_for_rows(self):
-        # Of out, and of the next task's q, beside products of each kind of steps: with matrix tiles those that weave do else.
+        # Rows of out, and of the next task's q, beside products of each kind of steps; with matrix tiles those that weave ask.
         for kernel in kernels("attention_prefill"):
             text, asks = (DIR / f"{kernel}.stmt").read_text(), (DIR / f"{kernel}.inc").read_text().split(", ")[-2] == "1"
-            steps = [("weight_pairs_masked.s0.k",)] if kernel.endswith("amx") else [
-                (f"{logits}_{step}.s0.k.ko" for logits in ("logits", "raw_logits")) for step in ("full", "masked")]
+            steps = [["weight_pairs_masked.s0.k"]] if kernel.endswith("amx") else [
+                [f"{logits}_{step}.s0.k.ko" for logits in ("logits", "raw_logits")] for step in ("full", "masked")]
             for either in steps:
                 counts = [len(re.findall(r"for \(asked_row", body)) for name in either for body in loops(text, name)]
                 self.assertEqual(2 in counts, asks, kernel)
