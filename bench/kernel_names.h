@@ -1,4 +1,5 @@
-// Kernels of the table, by name. A name ends in the kernel's storage and its ISA: "..._contiguous_avx512".
+// Kernels of the table, by name. A name ends in the kernel's storage, its ISA and, where it is not the first one for
+// them, its schedule: "..._contiguous_avx512", "..._paged_avx2_wide".
 #pragma once
 
 #include <string>

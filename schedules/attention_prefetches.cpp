@@ -238,18 +238,25 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
         }
         passes->add<PrefetchRows>(loops, of_both);
     };
-    PrefetchRows::Ahead ahead;
-    ahead.wanted = Wanted::in_l1;
-    if (config.looks_up_ahead()) ahead.table = st.full.slots.name();
+    const auto keys_ahead = [&](int keys) {
+        PrefetchRows::Ahead ahead;
+        ahead.wanted = Wanted::in_l1;
+        if (config.looks_up_ahead()) {
+            ahead.table = st.full.slots.name();
+            ahead.keys = keys;
+        }
+        return ahead;
+    };
+    const Expr none = make_const(Int(64), 0);
     const auto field = [&](int n) { return loaded(st.fields.name(), n); };
     std::vector<std::string> over_heads;
     for (const BlockChain *chain : st.chains) {
         if (chain->ranged) continue;
         const std::string dots = chain->decode.dots.name() + ".s0.", values = chain->value_tile.name() + ".s1.";
-        // The same keys of the next head of the task, after the last one the next block of keys of the first one: with
-        // the last two of a head's blocks of rows. Until then L1 keeps the head's own keys, and one block is too late:
-        // 8 rows from memory, 32 / 4 heads of 128 floats, Zen 5, take 1.07 times the time.
-        ahead.keys = config.looks_up_ahead() ? config.prefetch_keys : 0;
+        // The last two blocks of rows of a head ask for the same keys of the next one, those of the task's last head
+        // for the next keys of the first one. Until then L1 keeps the head's own keys. The last block alone is too
+        // late: 8 rows from memory, 32 / 4 heads of 128 floats, Zen 5, take 1.07 times the time.
+        PrefetchRows::Ahead ahead = keys_ahead(config.prefetch_keys);
         const Expr block =
             Variable::make(Int(32), st.loop(*chain, chain->block_loop()) + (config.whole_keys > 0 ? ".blocks" : ""));
         const Expr head = loaded(st.decode.heads.name(), block), blocks = field(task_head_blocks);
@@ -257,7 +264,6 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
         if (config.task_blocks > 1) ahead.same_keys = stays || !is_last;
         ask({dots + st.k.name() + ".ko", values + chain->numbers.x.name() + ".key"}, ahead,
             [&](const std::string &rows) {
-                const Expr none = make_const(Int(64), 0);
                 const Expr keys = ahead.keys > 0 ? none : elements_along(rows, "slot", st.decode.prefetched_keys);
                 if (config.task_blocks == 1) return keys;
                 const Expr of_first = keys - elements_along(rows, "head", head);
@@ -274,10 +280,9 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
     // 0.63.
     if (config.whole_keys > 0 && (config.row_block > 1 || config.kv_dtype != ElementType::f32)) {
         const int bytes = stored_type(config.kv_dtype).bytes();
-        ahead.keys = config.looks_up_ahead() ? AttentionConfig::whole_keys_ahead : 0;
-        ahead.same_keys = Expr();
-        ask(over_heads, ahead,
-            [&](const std::string &) { return make_const(Int(64), ahead.keys > 0 ? 0 : (16 << 10) / bytes); });
+        const Expr in_memory = make_const(Int(64), (16 << 10) / bytes);
+        ask(over_heads, keys_ahead(AttentionConfig::whole_keys_ahead),
+            [&](const std::string &) { return config.looks_up_ahead() ? none : in_memory; });
     }
 }
 

@@ -179,6 +179,8 @@ private:
     void define_prefill_outputs();
     void define_decode_outputs();
     void define_wide_outputs();
+    void define_split_state(Args place);
+    Expr split_task(const Expr &split) const;
     void define_result_of_lanes(const Expr &row_max, const std::function<Expr(const Expr &)> &sums);
     void define_transposed_out(const Expr &sum);
     void define_row_result(const Expr &row_max, const Expr &row_sum, const Expr &exact_sum);

@@ -32,19 +32,28 @@ void AttentionBuilder::define_transposed_out(const Expr &sum) {
     define_out(st.prefill.out_rows(st.d, st.row, st.t));
 }
 
+// The state of each split, the splits of a task one after the other. `place` names an element of it: (row, x ..).
+void AttentionBuilder::define_split_state(Args place) {
+    st.decode.num_split_tasks = in.num_tasks * in.num_splits;
+    Expr t = st.task / in.num_splits, split = st.task - t * in.num_splits;
+    Args of_state = place;
+    of_state.insert(of_state.end(), {clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1)});
+    place.push_back(st.task);
+    st.decode.split_state(vars(place)) = st.state(of_state);
+}
+
+// Where that of a split of the task st.t is.
+Expr AttentionBuilder::split_task(const Expr &split) const {
+    return clamp(st.t * in.num_splits + split, 0, st.decode.num_split_tasks - 1);
+}
+
 // The merge of the splits, for all rows of a task at once.
 void AttentionBuilder::define_wide_outputs() {
     using S = AttentionStages;
     st.decode.merged_fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.decode.merged_fields;  // the merge is another loop over the tasks
-    st.decode.num_split_tasks = in.num_tasks * in.num_splits;
-    Expr t = st.task / in.num_splits, split = st.task - t * in.num_splits;
-    st.decode.split_state(st.row, st.x, st.task) =
-        st.state(st.row, st.x, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
-    auto of_split = [&](const Expr &x, const Expr &sp) {
-        Expr task = clamp(st.t * in.num_splits + sp, 0, st.decode.num_split_tasks - 1);
-        return st.decode.split_state(st.row, x, task);
-    };
+    define_split_state({st.row, st.x});
+    auto of_split = [&](const Expr &x, const Expr &sp) { return st.decode.split_state(st.row, x, split_task(sp)); };
     const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
     st.decode.define(
         {in.num_splits, [&](const Expr &sp) { return of_split(slot_of(S::row_max), sp); }, exp16_nonpositive, maximum},
@@ -59,14 +68,9 @@ void AttentionBuilder::define_decode_outputs() {
     task_table = in.tasks;  // the merge is another loop over the tasks
     head_table = Func();
     st.decode.blocks_per_task = blocks_per_task();
-    st.decode.num_split_tasks = in.num_tasks * in.num_splits;
-    Expr t = st.task / in.num_splits, split = st.task - t * in.num_splits;
-    st.decode.split_state(st.row, st.x, st.rb, st.task) =
-        st.state(st.row, st.x, st.rb, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
-
+    define_split_state({st.row, st.x, st.rb});
     auto of_split = [&](const Expr &x, const Expr &sp) {
-        Expr task = clamp(st.t * in.num_splits + sp, 0, st.decode.num_split_tasks - 1);
-        return st.decode.split_state(st.row, x, st.rb, task);
+        return st.decode.split_state(st.row, x, st.rb, split_task(sp));
     };
     const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
     st.decode.define(

@@ -252,7 +252,7 @@ struct PrefillStages {
 // Merges the splits of (row, rb, t); where rows are lanes there is no rb, and `merged` has them innermost.
 struct DecodeStages : MergedSplits {
     Halide::Func heads{"block_heads"};        // (rb, t): the block's head, from the task's first one; task_blocks > 1
-    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
+    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; sp innermost
     Halide::Expr num_split_tasks;             // values of (t, sp)
     Halide::Expr blocks_per_task;             // values of rb
     Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for

@@ -33,22 +33,6 @@ private:
     }
 };
 
-class HasLoop : public IRVisitor {
-public:
-    HasLoop(const Stmt &body, const std::string &loop) : loop(loop) { body.accept(this); }
-
-    bool found = false;
-
-private:
-    using IRVisitor::visit;
-    const std::string &loop;
-
-    void visit(const For *op) override {
-        found = found || op->name == loop;
-        IRVisitor::visit(op);
-    }
-};
-
 Expr iteration(const For *loop) { return Variable::make(Int(32), loop->name) - loop->min; }
 
 }  // namespace
@@ -96,11 +80,12 @@ Stmt AskRows::visit(const For *op) {
 
 // A step that is skipped asks for its share at once.
 Stmt AskRows::visit(const IfThenElse *op) {
-    const bool may_skip = steps_loop != nullptr && !op->else_case.defined();
-    if (!may_skip || !HasLoop(op->then_case, keys_loop).found) return IRMutator::visit(op);
+    if (steps_loop == nullptr || op->else_case.defined()) return IRMutator::visit(op);
+    const int found_before = found;
+    const Stmt then_case = mutate(op->then_case);
+    if (found == found_before) return IfThenElse::make(op->condition, then_case);
     const Stmt share = burst_of(rows, iteration(steps_loop), steps_loop->extent);
-    return IfThenElse::make(op->condition, mutate(op->then_case),
-                            IfThenElse::make(asks_in.at(steps_loop->name), share));
+    return IfThenElse::make(op->condition, then_case, IfThenElse::make(asks_in.at(steps_loop->name), share));
 }
 
 }  // namespace heed

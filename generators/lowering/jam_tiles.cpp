@@ -5,6 +5,7 @@
 #include <set>
 
 #include "generators/common/serial_loop.h"
+#include "generators/lowering/step_stages.h"
 
 namespace heed {
 
@@ -72,14 +73,9 @@ private:
     }
 };
 
-// A statement with names and a tile of its own.
-class Rename : public IRMutator {
-public:
-    Rename(std::string tile, std::string other) : tile(std::move(tile)), other(std::move(other)) {}
-
-private:
+// A statement with names of its own.
+class OwnNames : public IRMutator {
     using IRMutator::visit;
-    const std::string tile, other;
     std::map<std::string, std::string> names;
 
     Expr visit(const Variable *op) override {
@@ -90,16 +86,6 @@ private:
         const Expr value = mutate(op->value);
         const std::string &name = names[op->name] = unique_name(op->name);
         return LetStmt::make(name, value, mutate(op->body));
-    }
-    Expr visit(const Load *op) override {
-        if (op->name != tile) return IRMutator::visit(op);
-        return Load::make(op->type, other, mutate(op->index), op->image, op->param, mutate(op->predicate),
-                          op->alignment);
-    }
-    Stmt visit(const Store *op) override {
-        if (op->name != tile) return IRMutator::visit(op);
-        return Store::make(other, mutate(op->value), mutate(op->index), op->param, mutate(op->predicate),
-                           op->alignment);
     }
 };
 
@@ -140,7 +126,9 @@ Stmt JamTiles::visit(const For *op) {
     const std::string other = unique_name(found.tile + ".other");
     const Expr pair = Variable::make(Int(32), op->name);
     const Stmt first = substitute(op->name, pair * 2, op->body);
-    const Stmt second = Rename(found.tile, other).mutate(substitute(op->name, pair * 2 + 1, op->body));
+    const auto same_place = [](const Expr &index) { return index; };
+    const Stmt second = OwnNames().mutate(
+        ReplaceArray(found.tile, other, same_place).mutate(substitute(op->name, pair * 2 + 1, op->body)));
     const Stmt loop = For::make(op->name, op->min, static_cast<int>(*extent / 2), op->for_type, op->partition_policy,
                                 op->device_api, jam(first, second));
     return Allocate::make(other, Float(32), MemoryType::Register, {static_cast<int>(found.elements)}, const_true(),

@@ -36,7 +36,7 @@ Stmt AskedRows::line(const Expr &part, int number) const {
 
 namespace {
 
-// Of `rows` of each, or of those that there are.
+// of_block: a part of all rows of a block, else of the rows up to the last one.
 Stmt burst(const std::vector<RowLines> &all, const Expr &part, const Expr &parts, bool of_block) {
     std::vector<Stmt> of_all{Evaluate::make(0)};
     for (const RowLines &of : all) {
