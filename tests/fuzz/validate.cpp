@@ -88,6 +88,8 @@ void check_task(const heed_problem &p, const Metadata &metadata, const int32_t *
     require(inside(sequence, 1, p.batch), "a task's sequence is one of the batch");
     require(inside(task[heed::task_head], 1, p.num_heads), "a task's head is one of the heads");
     require(task[heed::task_kv_head] == task[heed::task_head] / (p.num_heads / p.num_kv_heads), "and of its group");
+    require(inside(task[heed::task_kv_head], task[heed::task_num_blocks] / task[heed::task_head_blocks], p.num_kv_heads),
+            "a task's heads are heads");
     require(inside(task[heed::task_first_q], task[heed::task_q_len], varlen_q ? p.total_q : p.max_q_len),
             "a task's queries are in q");
     require(inside(0, task[heed::task_q_len], p.max_q_len), "and are at most max_q_len");
@@ -110,7 +112,7 @@ void check_metadata(const heed_plan &plan, ByteReader *bytes) {
     const heed_problem &p = plan.problem;
     constexpr int64_t most = 4096;
     if (p.batch > most || int64_t{p.batch} * p.max_pages_per_seq > most || p.device != HEED_CPU) return;
-    const int64_t max_tasks = heed::max_tasks(p, *plan.kernel);
+    const int64_t max_tasks = heed::max_tasks(p, *plan.kernel, plan.task_shape);
     if (max_tasks > most) return;
     const bool no_kernel = heed::needs_no_kernel(p, plan.views);
     if (no_kernel && max_tasks < 0) return;
@@ -118,8 +120,8 @@ void check_metadata(const heed_plan &plan, ByteReader *bytes) {
     const Metadata metadata(p, bytes);
     std::vector<int32_t> tasks(static_cast<size_t>(no_kernel ? 0 : max_tasks * heed::num_task_fields));
     heed::Workload work;
-    const heed_status status =
-        heed::resolve_tasks(p, plan.views, *plan.kernel, metadata.args(), {no_kernel ? nullptr : tasks.data()}, &work);
+    const heed_status status = heed::resolve_tasks(p, plan.views, *plan.kernel, metadata.args(),
+                                                   {no_kernel ? nullptr : tasks.data()}, &work, plan.task_shape);
     require(status == HEED_OK || status == HEED_INVALID_ARGUMENT, "metadata is right or invalid");
     if (status != HEED_OK) return;
     require(work.num_tasks >= 0 && work.num_tasks <= max_tasks, "no more tasks than the workspace holds");
