@@ -47,10 +47,11 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 auto traits(const KernelRequest &request) {
     [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
                                   group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
-                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys, gathers_pages] = request;
+                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys, far_keys, gathers_pages] =
+        request;
     return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
                            any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, prefills_in_dots,
-                           num_kv_heads, whole_keys, traits_of_lengths(request));
+                           num_kv_heads, whole_keys, far_keys, traits_of_lengths(request));
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }

@@ -23,6 +23,7 @@ struct KernelRequest {
     bool prefills_in_dots = false;    // it has dot products of bf16, and no matrix tiles
     int32_t max_kv_len = 0, num_kv_heads = 1;
     bool whole_keys = false;     // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
+    bool far_keys = false;       // those of a head are a page of memory apart, or more
     bool gathers_pages = false;  // prefill kernels that know no pages read copies of heads
 };
 

@@ -15,6 +15,7 @@ constexpr int64_t cached_head_bytes = 2 << 20;
 
 bool is_short(const KernelRequest &request) { return request.max_kv_len < 256; }
 bool pays_lanes_of_rows(const KernelRequest &request) { return request.max_kv_len >= 1024; }
+bool has_very_many_keys(const KernelRequest &request) { return request.max_kv_len >= 2048; }
 bool leaves_caches(const KernelRequest &request) {
     const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
     return elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
@@ -37,10 +38,20 @@ bool has_floats_of_rows(const Kernel &kernel) {
     return is_for_large_groups(kernel) && in_floats && of_floats && has_own_dims(kernel);
 }
 
+// Whether several queries of a head that shares no keys are rows of dot products, beside matrix tiles: these read each
+// key from a page of its own again for each head (Xeon with AMX, 5 to 8 queries of 32 heads of 128, 4096 keys: 1.25
+// times as long; of 1024 keys 1.0 to 1.08; where a head's keys are neighbours 0.83).
+bool pays_dots_of_queries(const KernelRequest &request) {
+    constexpr int32_t most_rows = 8;
+    return request.far_keys && has_very_many_keys(request) && request.group_size == 1 && request.q_len <= most_rows;
+}
+
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
 // tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
-// sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
-// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 keys 0.8 to 1.1.
+// sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads: for 5 rows where the
+// other choice is prefill (Xeon with AMX, 8 and 32 heads of 64 and 128, 5 to 7 queries, 256 to 4096 keys: 0.35 to 0.75
+// of its time, 64 keys 0.7 to 1.1), for 8 rows of few keys: 16 sequences of 4096 take 1.25 times as long, of 1024 0.8
+// to 1.1.
 // Dot products pay for several queries. Floats with prefetches pay for any heads and keys, unless there is one task or
 // hardly more; where prefill is the other choice, from fewer rows on.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
@@ -49,8 +60,8 @@ bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     const int64_t rows = int64_t{q_len} * request.group_size;
     const bool has_many_keys = pays_lanes_of_rows(request);
     if (has_tiles_of_rows(kernel)) {
-        const bool pays_half = !has_many_keys || q_len > most_queries_of_lanes;
-        return rows >= (pays_half ? least_rows(kernel) : least_rows_of_large_groups);
+        if (q_len > most_queries_of_lanes) return !pays_dots_of_queries(request);
+        return rows >= (has_many_keys ? least_rows_of_large_groups : least_rows_of_large_groups / 2);
     }
     if (has_dots_of_rows(kernel) && request.prefills_in_dots && q_len > 1) return rows >= least_rows(kernel);
     if (has_floats_of_rows(kernel)) {
@@ -79,14 +90,14 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
     return (has_tiles_of_rows(kernel) ? 4 : 2) + (has_own_dims(kernel) ? 1 : 0);
 }
 
-std::tuple<bool, bool, bool> traits_of_lengths(const KernelRequest &request) {
-    return {is_short(request), pays_lanes_of_rows(request), leaves_caches(request)};
+std::tuple<bool, bool, bool, bool> traits_of_lengths(const KernelRequest &request) {
+    return {is_short(request), pays_lanes_of_rows(request), has_very_many_keys(request), leaves_caches(request)};
 }
 
 int32_t least_rows(const Kernel &kernel) {
     if (!is_for_large_groups(kernel)) return 1;
     if (has_dots_of_rows(kernel) || has_floats_of_rows(kernel)) return 12;
-    return has_tiles_of_rows(kernel) ? least_rows_of_large_groups / 2 : least_rows_of_large_groups;
+    return has_tiles_of_rows(kernel) ? most_queries_of_lanes + 1 : least_rows_of_large_groups;
 }
 
 namespace {
@@ -132,6 +143,11 @@ int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request)
     if (has_tiles_of_rows(kernel)) return most;
     if (request.prefills_in_dots) return std::min(most, most_beside_dots(kernel, request));
     if (has_floats_of_rows(kernel)) return most_of_floats(kernel, request);
+    // Beside matrix tiles, where these serve more queries.
+    if (kernel.target == KernelTarget(Isa::avx512bf16) && !request.prefills_in_floats &&
+        pays_dots_of_queries(request)) {
+        return most;
+    }
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
     if (!request.prefills_in_floats || few) return std::min(most, most_queries_of_lanes);

@@ -37,8 +37,8 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size);
 // 0.21, 0.20).
 constexpr int32_t least_rows_of_large_groups = 16;
 
-// Fewer rows never get the kernel while another one serves them: half as many of matrix tiles, three quarters of dot
-// products and of floats.
+// Fewer rows never get the kernel while another one serves them: of matrix tiles 5, of dot products and of floats three
+// quarters as many.
 int32_t least_rows(const Kernel &kernel);
 
 // The phase whose kernels are preferred for the head dims of this one.
@@ -54,6 +54,6 @@ bool has_own_dims(const Kernel &kernel);
 int suits_queries(const Kernel &kernel, const KernelRequest &request);
 
 // All that these choices make of max_kv_len.
-std::tuple<bool, bool, bool> traits_of_lengths(const KernelRequest &request);
+std::tuple<bool, bool, bool, bool> traits_of_lengths(const KernelRequest &request);
 
 }  // namespace heed

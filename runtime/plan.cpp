@@ -58,6 +58,11 @@ bool pays_whole_keys(const heed_problem &p, const ProblemViews &views) {
     return leave && (paged || bytes >= least_bytes);
 }
 
+bool has_far_keys(const heed_problem &p, const ProblemViews &views) {
+    constexpr int64_t page_bytes = 4 << 10;
+    return std::min(views.k.stride[1], views.v.stride[1]) >= page_bytes / dtype_bytes(p.kv_dtype);
+}
+
 KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {
     const bool any_q_len = p.batch_invariant && p.q_storage == HEED_Q_VARLEN;
     return {p.device,
@@ -79,6 +84,7 @@ KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {
             p.max_kv_len,
             p.num_kv_heads,
             pays_whole_keys(p, views),
+            has_far_keys(p, views),
             !any_q_len && backend_of(p.device).gathers_pages(p, views)};
 }
 

@@ -32,6 +32,7 @@ protected:
         request.max_kv_len = max_kv_len;
         request.num_kv_heads = num_kv_heads;
         request.whole_keys = whole_keys;
+        request.far_keys = far_keys;
         request.gathers_pages = gathers_pages;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
@@ -49,7 +50,7 @@ protected:
     std::list<std::string> names;
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
-    bool whole_keys = false, gathers_pages = false;
+    bool whole_keys = false, far_keys = false, gathers_pages = false;
     heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
     bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
@@ -244,8 +245,16 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     EXPECT_EQ(chosen(1, 8, 1023), "tiles");
     EXPECT_EQ(chosen(1, 7, 64), "decode");
     EXPECT_EQ(chosen(4, 4), "tiles");
-    EXPECT_EQ(chosen(5, 1), "prefill");
-    EXPECT_EQ(chosen(8, 1), "tiles");  // nor is prefill better there
+    EXPECT_EQ(chosen(4, 1), "decode");
+    EXPECT_EQ(chosen(5, 1), "tiles");  // nor is prefill better there
+    EXPECT_EQ(chosen(5, 1, 64), "tiles");
+    far_keys = true;
+    EXPECT_EQ(chosen(5, 1, 2047), "tiles");
+    for (const int32_t q_len : {5, 8}) EXPECT_EQ(chosen(q_len, 1, 2048), "decode");
+    EXPECT_EQ(chosen(9, 1, 2048), "tiles");
+    EXPECT_EQ(chosen(8, 2, 2048), "tiles");
+    far_keys = false;
+    EXPECT_EQ(chosen(8, 1, 2048), "tiles");
     const struct { int32_t group, most_queries; } cases[] = {{1, 32}, {2, 24}, {4, 16}, {8, 12}, {32, 9}, {128, 8}};
     for (const auto &of : cases) {
         EXPECT_EQ(chosen(of.most_queries, of.group), "tiles") << of.group;
@@ -397,7 +406,8 @@ TEST_F(ChooseKernel, RequestsThatDecodeAlikeGetTheSameKernel) {
         for (const int32_t group : {1, 4, 8, 16}) {
             for (const int32_t kv_heads : {1, 3}) {
                 std::vector<heed::KernelRequest> requests;
-                for (const int32_t length : {0, 255, 256, 1023, 1024, beyond_caches - 1, beyond_caches, 1 << 30}) {
+                for (const int32_t length :
+                     {0, 255, 256, 1023, 1024, 2047, 2048, beyond_caches - 1, beyond_caches, 1 << 30}) {
                     heed::KernelRequest request = {HEED_CPU, HEED_F32,           HEED_F32, dims,  dims,
                                                    0,        HEED_KV_CONTIGUOUS, q_len,    group, false};
                     request.prefills_in_floats = true;

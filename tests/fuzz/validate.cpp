@@ -88,8 +88,9 @@ void check_task(const heed_problem &p, const Metadata &metadata, const int32_t *
     require(inside(sequence, 1, p.batch), "a task's sequence is one of the batch");
     require(inside(task[heed::task_head], 1, p.num_heads), "a task's head is one of the heads");
     require(task[heed::task_kv_head] == task[heed::task_head] / (p.num_heads / p.num_kv_heads), "and of its group");
-    require(inside(task[heed::task_kv_head], task[heed::task_num_blocks] / task[heed::task_head_blocks], p.num_kv_heads),
-            "a task's heads are heads");
+    require(
+        inside(task[heed::task_kv_head], task[heed::task_num_blocks] / task[heed::task_head_blocks], p.num_kv_heads),
+        "a task's heads are heads");
     require(inside(task[heed::task_first_q], task[heed::task_q_len], varlen_q ? p.total_q : p.max_q_len),
             "a task's queries are in q");
     require(inside(0, task[heed::task_q_len], p.max_q_len), "and are at most max_q_len");
