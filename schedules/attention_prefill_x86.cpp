@@ -23,7 +23,8 @@
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may be anywhere, and v transposed. In prefill they are made before all tasks, in decode of large
-// groups in the step that multiplies them.
+// groups in the step that multiplies them; there whole blocks of keys that are in a row are read where they are (Xeon
+// with AMX, 4096 keys, 2 threads: 16 rows of 2 heads of 128 0.82 of the time of copies, of one head of 576 0.81).
 // In prefill a task may have a part of the keys: queries and state stay where they are until the next one (add_parts()
 // in matrix_tile_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of
 // 128: 16384 keys for 512 queries take 28 instead of 51 ms.

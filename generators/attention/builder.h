@@ -109,6 +109,7 @@ private:
     Expr in_packed_block(const BlockChain &chain, Halide::Func PackedBlocks::*of, Args first) const;
     Expr packed_key(const BlockChain &chain) const;
     Expr packed_block(const BlockChain &chain) const;
+    bool reads_keys_in_place(const BlockChain &chain) const;
     void define_packed_product(BlockChain &chain);
     void define_packed_values(BlockChain &chain);
     void define_packed_dots(BlockChain &chain);

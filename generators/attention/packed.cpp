@@ -142,15 +142,27 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
     return inside(field(task_first_block) + first_key(chain) / cfg.kv_block, in.num_key_blocks);
 }
 
+// Whole blocks of keys that no page table places, where rows are whole tiles' rows.
+bool AttentionBuilder::reads_keys_in_place(const BlockChain &chain) const {
+    return cfg.packs_in_steps() && cfg.packs_k() && !cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim &&
+           !chain.ranged;
+}
+
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     const int pairs = cfg.packed_chunk() / 2;
     chain.over_d = RDom({{0, pairs}, {0, packed_of(chain).chunks}}, "over_d" + chain.suffix);
     Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
     auto half = [&](int i) { return in_packed_block(chain, &PackedBlocks::k, {2 * p + i, key, c}); };
+    Expr pair = bf16_pair(half(0), half(1));
+    if (reads_keys_in_place(chain)) {
+        const KeySlot first{trusted_slot(field(task_first_key) + first_key(chain), st.k, in.num_slots),
+                            inside(field(task_kv_batch), in.num_kv_pages)};
+        auto stored = [&](int i) { return in.k.stored(2 * (pairs * c + p) + i, kv_head(), first); };
+        pair = select(st.in_place, bf16_pair(stored(0), stored(1)), pair);
+    }
     chain.product(vars(at)) = 0.f;
-    chain.product(vars(at)) =
-        bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, pairs * c + p, st.t), bf16_pair(half(0), half(1)));
+    chain.product(vars(at)) = bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, pairs * c + p, st.t), pair);
 }
 
 // Outputs are divided by the sum of the weights that the products multiply, rounded: so peaked logits lose nothing.
