@@ -8,7 +8,7 @@ namespace heed {
 namespace {
 
 // See most_decoded_queries.
-constexpr int32_t most_queries_of_lanes = 4, most_queries_of_elements = 11;
+constexpr int32_t most_queries_of_lanes = 4, most_queries_of_elements = 11, most_queries_beside_tiles = 8;
 
 // Keys and values of a head that the caches keep from one head of a group to the next.
 constexpr int64_t cached_head_bytes = 2 << 20;
@@ -38,12 +38,12 @@ bool has_floats_of_rows(const Kernel &kernel) {
     return is_for_large_groups(kernel) && in_floats && of_floats && has_own_dims(kernel);
 }
 
-// Whether several queries of a head that shares no keys are rows of dot products, beside matrix tiles: these read each
-// key from a page of its own again for each head (Xeon with AMX, 5 to 8 queries of 32 heads of 128, 4096 keys: 1.25
-// times as long; of 1024 keys 1.0 to 1.08; where a head's keys are neighbours 0.83).
-bool pays_dots_of_queries(const KernelRequest &request) {
-    constexpr int32_t most_rows = 8;
-    return request.far_keys && has_very_many_keys(request) && request.group_size == 1 && request.q_len <= most_rows;
+// Whether dot products pay more than matrix tiles for 5 to 8 queries of heads that share no keys. Tiles look up the
+// page of each key again for each head. Their time, that of dot products being 1, Xeon with AMX, 32 heads of 128: 4096
+// keys 1.25, 1024 keys 1.0 to 1.08; 4096 keys that are neighbours 0.83.
+bool pays_dots_beside_tiles(const KernelRequest &request) {
+    return request.far_keys && has_very_many_keys(request) && request.group_size == 1 &&
+           request.q_len <= most_queries_beside_tiles;
 }
 
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
@@ -51,16 +51,15 @@ bool pays_dots_of_queries(const KernelRequest &request) {
 // sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads: for 5 rows where the
 // other choice is prefill (Xeon with AMX, 8 and 32 heads of 64 and 128, 5 to 7 queries, 256 to 4096 keys: 0.35 to 0.75
 // of its time, 64 keys 0.7 to 1.1), for 8 rows of few keys: 16 sequences of 4096 take 1.25 times as long, of 1024 0.8
-// to 1.1.
-// Dot products pay for several queries. Floats with prefetches pay for any heads and keys, unless there is one task or
-// hardly more; where prefill is the other choice, from fewer rows on.
+// to 1.1. Dot products pay for several queries. Floats with prefetches pay for any heads and keys, unless there is one
+// task or hardly more; where prefill is the other choice, from fewer rows on.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
     const int32_t q_len = request.any_q_len ? 1 : request.q_len;
     const int64_t rows = int64_t{q_len} * request.group_size;
     const bool has_many_keys = pays_lanes_of_rows(request);
     if (has_tiles_of_rows(kernel)) {
-        if (q_len > most_queries_of_lanes) return !pays_dots_of_queries(request);
+        if (q_len > most_queries_of_lanes) return true;
         return rows >= (has_many_keys ? least_rows_of_large_groups : least_rows_of_large_groups / 2);
     }
     if (has_dots_of_rows(kernel) && request.prefills_in_dots && q_len > 1) return rows >= least_rows(kernel);
@@ -83,11 +82,12 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
         const int64_t rows = int64_t{request.q_len} * request.group_size;
         const int64_t blocks = request.kv_storage == HEED_KV_PAGED ? whole_key_blocks : 1;
         const bool fits = rows <= blocks * kernel.row_block && (rows > 1 || (kernel.features & feature_gqa) == 0);
-        return request.whole_keys && fits ? 3 : 0;
+        return request.whole_keys && fits ? 4 : 0;
     }
-    if (!is_for_large_groups(kernel)) return 2;
+    if (!is_for_large_groups(kernel)) return 3;
     if (!has_large_groups(kernel, request)) return 0;
-    return (has_tiles_of_rows(kernel) ? 4 : 2) + (has_own_dims(kernel) ? 1 : 0);
+    if (has_tiles_of_rows(kernel) && pays_dots_beside_tiles(request)) return 2;  // before prefill
+    return (has_tiles_of_rows(kernel) ? 5 : 3) + (has_own_dims(kernel) ? 1 : 0);
 }
 
 std::tuple<bool, bool, bool, bool> traits_of_lengths(const KernelRequest &request) {
@@ -143,11 +143,9 @@ int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request)
     if (has_tiles_of_rows(kernel)) return most;
     if (request.prefills_in_dots) return std::min(most, most_beside_dots(kernel, request));
     if (has_floats_of_rows(kernel)) return most_of_floats(kernel, request);
-    // Beside matrix tiles, where these serve more queries.
-    if (kernel.target == KernelTarget(Isa::avx512bf16) && !request.prefills_in_floats &&
-        pays_dots_of_queries(request)) {
-        return most;
-    }
+    // The machine has matrix tiles.
+    const bool in_dots = kernel.target == KernelTarget(Isa::avx512bf16) && !request.prefills_in_floats;
+    if (in_dots && pays_dots_beside_tiles(request)) return std::min(most, most_queries_beside_tiles);
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
     if (!request.prefills_in_floats || few) return std::min(most, most_queries_of_lanes);

@@ -50,7 +50,8 @@ bool has_own_dims(const Kernel &kernel);
 // Larger is better. Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are
 // last for smaller ones; for large ones those with matrix tiles are first, then those of own head dims, the others next
 // to decode kernels of own head dims. Kernels for whole keys are first where one of their blocks of rows reads a key,
-// in pages up to whole_key_blocks, and that pays, else last.
+// in pages up to whole_key_blocks, and that pays, else last. Matrix tiles are last but prefill where dot products of a
+// few queries pay more.
 int suits_queries(const Kernel &kernel, const KernelRequest &request);
 
 // All that these choices make of max_kv_len.

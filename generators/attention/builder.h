@@ -79,6 +79,7 @@ private:
     Expr first_key(const BlockChain &chain, const Expr &step) const;
     Expr key_position(const BlockChain &chain, const Expr &k) const;
     KeySlot slot(const BlockChain &chain, const Expr &k, bool is_seen = false) const;
+    KeySlot slot_in_place(const BlockChain &chain, const Expr &k, bool is_there) const;
     void define_slots(BlockChain &chain);
     Halide::Tuple looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch,
                             const KeySlot &end) const;

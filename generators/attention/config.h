@@ -125,6 +125,9 @@ struct AttentionConfig {
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
 
+    // Whether rows of keys are whole chunks: packed as they are stored.
+    bool has_whole_chunks() const { return !any_head_dim() && packed_row() == head_dim; }
+
     // Bytes of a packed block of keys and values, with any head dim of one element of all its rows; 0 where they are
     // not packed first.
     int packed_bytes() const {

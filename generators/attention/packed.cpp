@@ -65,8 +65,7 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         return first;
     };
     Args element = at({st.e, st.k, st.c});
-    const bool whole_chunks = !cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim;
-    if (cfg.packs_k() && whole_chunks) {
+    if (cfg.packs_k() && cfg.has_whole_chunks()) {
         packed.k(vars(element)) = key(chunk * st.c + st.e, st.k);
     } else if (cfg.packs_k()) {
         packed.over_d = RDom(0, head_dim, packed.k.name() + "_d");
@@ -144,8 +143,7 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
 
 // Whole blocks of keys that no page table places, where rows are whole tiles' rows.
 bool AttentionBuilder::reads_keys_in_place(const BlockChain &chain) const {
-    return cfg.packs_in_steps() && cfg.packs_k() && !cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim &&
-           !chain.ranged;
+    return cfg.packs_in_steps() && cfg.has_whole_chunks() && !chain.ranged;
 }
 
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
@@ -156,9 +154,8 @@ void AttentionBuilder::define_packed_product(BlockChain &chain) {
     auto half = [&](int i) { return in_packed_block(chain, &PackedBlocks::k, {2 * p + i, key, c}); };
     Expr pair = bf16_pair(half(0), half(1));
     if (reads_keys_in_place(chain)) {
-        const KeySlot first{trusted_slot(field(task_first_key) + first_key(chain), st.k, in.num_slots),
-                            inside(field(task_kv_batch), in.num_kv_pages)};
-        auto stored = [&](int i) { return in.k.stored(2 * (pairs * c + p) + i, kv_head(), first); };
+        const KeySlot in_place = slot_in_place(chain, st.k, true);
+        auto stored = [&](int i) { return in.k.stored(2 * (pairs * c + p) + i, kv_head(), in_place); };
         pair = select(st.in_place, bf16_pair(stored(0), stored(1)), pair);
     }
     chain.product(vars(at)) = 0.f;

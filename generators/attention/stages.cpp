@@ -262,8 +262,12 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_s
         Tuple found = chain.slots(in_step({k}));
         return {inside(found[0], in.num_slots), inside(found[1], in.num_kv_pages)};
     }
+    return slot_in_place(chain, k, is_seen || !chain.ranged);
+}
+
+// Of keys that no page table places.
+KeySlot AttentionBuilder::slot_in_place(const BlockChain &chain, const Expr &k, bool is_there) const {
     Expr first = field(task_first_key) + first_key(chain);
-    const bool is_there = is_seen || !chain.ranged;
     return {is_there ? trusted_slot(first, k, in.num_slots) : clamped_slot(first, k, in.num_slots),
             inside(field(task_kv_batch), in.num_kv_pages)};
 }

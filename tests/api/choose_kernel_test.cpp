@@ -253,6 +253,9 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     for (const int32_t q_len : {5, 8}) EXPECT_EQ(chosen(q_len, 1, 2048), "decode");
     EXPECT_EQ(chosen(9, 1, 2048), "tiles");
     EXPECT_EQ(chosen(8, 2, 2048), "tiles");
+    kernels[1].head_dim = kernels[1].head_dim_v = 0;
+    EXPECT_EQ(chosen(8, 1, 2048), "tiles");  // dot products of any head dims serve fewer queries
+    kernels[1].head_dim = kernels[1].head_dim_v = 64;
     far_keys = false;
     EXPECT_EQ(chosen(8, 1, 2048), "tiles");
     const struct { int32_t group, most_queries; } cases[] = {{1, 32}, {2, 24}, {4, 16}, {8, 12}, {32, 9}, {128, 8}};
