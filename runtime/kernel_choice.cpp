@@ -16,7 +16,7 @@ namespace heed {
 namespace {
 
 // Larger is better, compared in order.
-using Rank = std::tuple<int, bool, int, int, bool, bool, int, int, int>;
+using Rank = std::tuple<QueryFit, bool, int, int, bool, bool, int, int, int>;
 
 // Prefill is bound by arithmetic: that of dot products where they are slow, ten rounds of a generator per logit.
 bool is_slow(const Kernel &kernel, const KernelRequest &request) {
@@ -170,7 +170,7 @@ const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request
 }
 
 bool is_preferred_decoder(const Kernel &kernel, const KernelRequest &request) {
-    return kernel.phase == Phase::decode && suits_queries(kernel, request) > 1;
+    return kernel.phase == Phase::decode && suits_queries(kernel, request) > QueryFit::prefill;
 }
 
 bool decode_alike(const KernelRequest &a, const KernelRequest &b) { return traits(a) == traits(b); }

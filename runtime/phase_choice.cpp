@@ -75,19 +75,20 @@ bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
 
 bool has_own_dims(const Kernel &kernel) { return kernel.head_dim != 0 && kernel.head_dim_v != 0; }
 
-int suits_queries(const Kernel &kernel, const KernelRequest &request) {
-    if (kernel.phase == Phase::prefill) return 1;
-    if (preferred_phase(kernel, request) != Phase::decode) return 0;
+QueryFit suits_queries(const Kernel &kernel, const KernelRequest &request) {
+    if (kernel.phase == Phase::prefill) return QueryFit::prefill;
+    if (preferred_phase(kernel, request) != Phase::decode) return QueryFit::others_first;
     if (is_for_whole_keys(kernel)) {
         const int64_t rows = int64_t{request.q_len} * request.group_size;
         const int64_t blocks = request.kv_storage == HEED_KV_PAGED ? whole_key_blocks : 1;
         const bool fits = rows <= blocks * kernel.row_block && (rows > 1 || (kernel.features & feature_gqa) == 0);
-        return request.whole_keys && fits ? 4 : 0;
+        return request.whole_keys && fits ? QueryFit::whole_or_wide : QueryFit::others_first;
     }
-    if (!is_for_large_groups(kernel)) return 3;
-    if (!has_large_groups(kernel, request)) return 0;
-    if (has_tiles_of_rows(kernel) && pays_dots_beside_tiles(request)) return 2;  // before prefill
-    return (has_tiles_of_rows(kernel) ? 5 : 3) + (has_own_dims(kernel) ? 1 : 0);
+    if (!is_for_large_groups(kernel)) return QueryFit::decode;
+    if (!has_large_groups(kernel, request)) return QueryFit::others_first;
+    if (!has_tiles_of_rows(kernel)) return has_own_dims(kernel) ? QueryFit::whole_or_wide : QueryFit::decode;
+    if (pays_dots_beside_tiles(request)) return QueryFit::tiles_beside_dots;
+    return has_own_dims(kernel) ? QueryFit::matrix_tiles_of_dims : QueryFit::matrix_tiles;
 }
 
 std::tuple<bool, bool, bool, bool> traits_of_lengths(const KernelRequest &request) {

@@ -47,12 +47,17 @@ Phase preferred_phase(const Kernel &kernel, const KernelRequest &request);
 // Not those that serve any.
 bool has_own_dims(const Kernel &kernel);
 
-// Larger is better. Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are
-// last for smaller ones; for large ones those with matrix tiles are first, then those of own head dims, the others next
-// to decode kernels of own head dims. Kernels for whole keys are first where one of their blocks of rows reads a key,
-// in pages up to whole_key_blocks, and that pays, else last. Matrix tiles are last but prefill where dot products of a
-// few queries pay more.
-int suits_queries(const Kernel &kernel, const KernelRequest &request);
+// How well a kernel suits a request's queries, heads and keys; the larger the better.
+enum class QueryFit : uint8_t {
+    others_first,       // decode for more queries than pay, lanes of rows for small groups, whole keys that are smaller
+    prefill,            // any number of queries
+    tiles_beside_dots,  // matrix tiles where dot products of a few queries pay more
+    decode,             // also lanes of rows of any head dims
+    whole_or_wide,      // whole keys where one block of rows reads them (in pages whole_key_blocks), rows of own dims
+    matrix_tiles,       // of any head dims
+    matrix_tiles_of_dims
+};
+QueryFit suits_queries(const Kernel &kernel, const KernelRequest &request);
 
 // All that these choices make of max_kv_len.
 std::tuple<bool, bool, bool, bool> traits_of_lengths(const KernelRequest &request);

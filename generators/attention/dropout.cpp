@@ -18,18 +18,25 @@ constexpr int rounds = 10;
 }  // namespace
 
 DropoutStream DropoutStream::of(const Expr &seed, const Expr &offset) {
-    return {low(seed), high(seed), low(offset), high(offset)};
+    return {low(seed), high(seed), low(offset), high(offset), false};
 }
 
-// The state is held in uint64 lanes whose upper halves are 0: the widening multiplication is then one instruction
-// (pmuludq) per four lanes of AVX2, with no conversion between lane widths in any round.
+DropoutStream DropoutStream::on_device(const Expr &seed, const Expr &offset) {
+    DropoutStream stream = of(seed, offset);
+    stream.in_words = true;
+    return stream;
+}
+
 std::array<Expr, 4> philox_words(const DropoutStream &stream, const Expr &counter) {
-    std::array<Expr, 4> c = {low_lane(counter), counter >> 32, wide(stream.offset_lo), wide(stream.offset_hi)};
+    const auto lower = [&](const Expr &x) { return stream.in_words ? low(x) : low_lane(x); };
+    const auto upper = [&](const Expr &x) { return stream.in_words ? high(x) : x >> 32; };
+    const auto held = [&](const Expr &word) { return stream.in_words ? word : wide(word); };
+    std::array<Expr, 4> c = {lower(counter), upper(counter), held(stream.offset_lo), held(stream.offset_hi)};
     for (uint32_t round = 0; round < rounds; round++) {
-        Expr product0 = c[0] * wide(Expr(multiplier[0])), product1 = c[2] * wide(Expr(multiplier[1]));
-        Expr key0 = wide(stream.seed_lo + Expr(round * key_step[0]));
-        Expr key1 = wide(stream.seed_hi + Expr(round * key_step[1]));
-        c = {(product1 >> 32) ^ c[1] ^ key0, low_lane(product1), (product0 >> 32) ^ c[3] ^ key1, low_lane(product0)};
+        Expr product0 = wide(c[0]) * wide(Expr(multiplier[0])), product1 = wide(c[2]) * wide(Expr(multiplier[1]));
+        Expr key0 = held(stream.seed_lo + Expr(round * key_step[0]));
+        Expr key1 = held(stream.seed_hi + Expr(round * key_step[1]));
+        c = {upper(product1) ^ c[1] ^ key0, lower(product1), upper(product0) ^ c[3] ^ key1, lower(product0)};
     }
     for (Expr &word : c) word = low(word);
     return c;

@@ -12,8 +12,13 @@ namespace heed {
 // seed and offset of a call, halved.
 struct DropoutStream {
     Halide::Expr seed_lo, seed_hi, offset_lo, offset_hi;
+    // Where products of 32 bits are computed: of x86's vectors in lanes of 64 bits, whose upper halves are 0 (pmuludq,
+    // with no conversion between lane widths in any round); on CUDA from words (mul.wide.u32, 4 instructions a round
+    // where lanes of 64 bits take 6).
+    bool in_words;
 
     static DropoutStream of(const Halide::Expr &seed, const Halide::Expr &offset);  // both uint64
+    static DropoutStream on_device(const Halide::Expr &seed, const Halide::Expr &offset);
 };
 
 // The four words of one counter: elements 4 * counter .. 4 * counter + 3. Costs 20 widening multiplications, shared by

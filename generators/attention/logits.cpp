@@ -86,16 +86,6 @@ Expr kept_finite(const Expr &x) {
     return reinterpret<float>(size | (bits(x) & Expr(INT32_MIN)));
 }
 
-// Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;
-// above, that of the size, 1 - 2 / (1 + exp(2 |z|)), with the sign.
-Expr tanh_of(const Expr &z, const Expr &size, const Expr &of_large) {
-    Expr z2 = z * z;
-    Expr p = (((-5.70498872745e-3f * z2 + 2.06390887954e-2f) * z2 - 5.37397155531e-2f) * z2 + 1.33314422036e-1f) * z2 -
-             3.33332819422e-1f;
-    Expr sign = bits(z) & Expr(INT32_MIN);
-    return select(bits(size) < 0x3f200000, z + z * z2 * p, reinterpret<float>(bits(of_large) | sign));
-}
-
 // A score function's minus infinity is the lowest logit: `visible` hides keys.
 Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit, LogitUnits units) {
     if (units == LogitUnits::natural) return user(logit);
@@ -180,14 +170,24 @@ RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink, LogitUni
     return {select(no_key, 0.f, key_factor), select(no_key, 1.f, total), lse};
 }
 
+// Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;
+// above, that of the size, 1 - 2 / (1 + exp(2 |z|)), with the sign.
 Expr soft_capped(const Expr &logit, const Expr &cap) {
     Expr z = logit / cap, size = reinterpret<float>(bits(z) & 0x7fffffff), e = exp2_nonpositive(size * (-2 * log2_e));
-    return cap * tanh_of(z, size, 1.f - 2.f * e / (1.f + e));
+    Expr z2 = z * z;
+    Expr p = (((-5.70498872745e-3f * z2 + 2.06390887954e-2f) * z2 - 5.37397155531e-2f) * z2 + 1.33314422036e-1f) * z2 -
+             3.33332819422e-1f;
+    Expr of_large = 1.f - 2.f * e / (1.f + e), sign = bits(z) & Expr(INT32_MIN);
+    return cap * select(bits(size) < 0x3f200000, z + z * z2 * p, reinterpret<float>(bits(of_large) | sign));
 }
 
+// Up to 0.3125 an odd polynomial (minimax, 2e-8), above 1 - 2 / (1 + exp(2 z)), whose power may be 0 or infinite. Both
+// make NaN of NaN.
 Expr tanh_on_device(const Expr &z) {
-    const Expr size = magnitude_on_device(z), e = exp2_on_device(size * (2 * log2_e));  // infinite of a large size
-    return tanh_of(z, size, fused_on_device(-2.f, reciprocal_on_device(1.f + e), 1.f));
+    const Expr z2 = z * z, e = exp2_on_device(z * (2 * log2_e));
+    const Expr p = (-0x1.9a381cp-5f * z2 + 0x1.109f78p-3f) * z2 - 0x1.55546ep-2f;
+    const Expr of_large = fused_on_device(-2.f, reciprocal_on_device(1.f + e), 1.f);
+    return select(magnitude_on_device(z) < 0.3125f, z + z * z2 * p, of_large);
 }
 
 Expr token_position(const Expr &i, const Expr &offset) { return cast<float>(i) + cast<float>(offset); }

@@ -22,7 +22,7 @@ Expr AttentionDevice::first_element(const Row &of_query) const {
 
 void AttentionDevice::define_kept() {
     const Expr key = key_of(key_in_step(column, row), across, down);
-    const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
+    const DropoutStream stream = DropoutStream::on_device(args.dropout_seed, args.dropout_offset);
     const Expr keeps = is_kept(stream, args.dropout_threshold, first_element(query(row, down)) + wide(key));
     kept(column, row, across, down) = branched(drops(), cast<int32_t>(keeps), Expr(1));
 }
@@ -34,7 +34,7 @@ void AttentionDevice::define_kept_of_fragments() {
     const auto element = [&](const Expr &of_column) {
         return first_elements(query_of(row), down) + wide(key_of(key_in_step(of_column, row), across, down));
     };
-    const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
+    const DropoutStream stream = DropoutStream::on_device(args.dropout_seed, args.dropout_offset);
     const Expr lane = u % 2, first = (2 * over_counters + lane) * 8, is_on = same_for_block(drops());
     const Expr counter = element(first + u / 2 * keys_of_counter) >> 2;
     const Expr four = kept_of_counter(stream, args.dropout_threshold, counter);

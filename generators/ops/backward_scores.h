@@ -159,7 +159,7 @@ protected:
         return (line * wide(this->max_q_len) + wide(row.i)) * wide(this->max_kv_len) + wide(j);
     }
     Expr keeps(const Row &row, const Expr &j) const {
-        const DropoutStream stream = DropoutStream::of(this->dropout_seed, this->dropout_offset);
+        const DropoutStream stream = DropoutStream::on_device(this->dropout_seed, this->dropout_offset);
         return is_kept(stream, this->dropout_threshold, element_of_dropout(row, j));
     }
     Expr drops() const { return this->dropout_threshold != Halide::cast<uint64_t>(0); }

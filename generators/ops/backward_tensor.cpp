@@ -16,6 +16,9 @@ namespace {
 
 Expr word_of(const Expr &x) { return reinterpret<uint32_t>(x); }
 
+// A product with -1 is no instruction, where a difference from 0 is one.
+Expr minus(const Expr &x) { return x * -1.f; }
+
 }  // namespace
 
 BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile,
@@ -63,7 +66,7 @@ void BackwardTensorDevice::add_gradients() {
         // Rows after the last one met others all the same, as zeros.
         const auto value = [&](const Expr &column) {
             const Expr sum = once(value_of(sums, {column, all.y, all.w, all.z}, n), place[2 * num_sums()]);
-            return select(place[2 * num_sums()] != 0, n == 0 ? sum * scale : sum, 0.f);
+            return select(place[2 * num_sums()] != 0, scaled_sum(n, sum), 0.f);
         };
         const auto address = [&](const Expr &column) { return place[2 * n] + bytes_of(UInt(16), column - lane * 2); };
         const Expr on = is_given(to.first) && all.x - lane * 2 < place[2 * n + 1];
@@ -71,6 +74,12 @@ void BackwardTensorDevice::add_gradients() {
         result = result.defined() ? result + store : store;
     }
     add(result);
+}
+
+// Of scores by the scale, of weights by what dropout multiplies the kept ones by.
+Expr BackwardTensorDevice::scaled_sum(int n, const Expr &sum) const {
+    if (n == 0) return sum * scale;
+    return is_plain ? sum : sum * select(drops(), dropout_scale, 1.f);
 }
 
 void BackwardTensorDevice::define_met() {
@@ -184,11 +193,13 @@ void BackwardTensorDevice::define_lines() {
                                line(bias, bias_batch, bias_head, bias_row, bias_key));
 }
 
+// The other row's part comes first: it is the same for all rows of a thread.
 Expr BackwardTensorDevice::element(bool of_bias, const Type &of) const {
     const Expr line = x_lines(row, down)[of_bias ? 1 : 0], head = logit(column).query.head;
-    const Expr y = min(first_of_step() + column, block_of(side, down).num_other - 1);
-    if (!is_of_keys()) return load_at(of, after(line, y, of_bias ? bias_key : mask_key), 0);
-    return load_at(of, after(after(line, head, of_bias ? bias_head : mask_head), y, of_bias ? bias_row : mask_row), 0);
+    const Expr y = cast<uint32_t>(min(first_of_step() + column, block_of(side, down).num_other - 1));
+    if (!is_of_keys()) return load_at(of, line + cast<uint64_t>(y) * (of_bias ? bias_key : mask_key), 0);
+    const Expr of_head = after(cast<uint64_t>(0), head, of_bias ? bias_head : mask_head);
+    return load_at(of, line + (of_head + cast<uint64_t>(y) * (of_bias ? bias_row : mask_row)), 0);
 }
 
 void BackwardTensorDevice::add_stage(const char *name, const std::vector<Expr> &values) {
@@ -220,12 +231,14 @@ Expr BackwardTensorDevice::changed_in_stages(const Expr &product, const Expr &we
     const std::vector<Expr> own(here.begin(), here.end());
     const Logit at = logit(column);
     define_kept();
-    const Expr after_dropout = select(keeps_weight(), weight_dot * dropout_scale, 0.f);
-    graded(here) = select(same_for_block(drops()), after_dropout, weight_dot) - stat(1);
+    const Expr minus_delta = minus(stat(1));
+    const Expr after_dropout =
+        select(keeps_weight(), fused_on_device(weight_dot, dropout_scale, minus_delta), minus_delta);
+    graded(here) = select(same_for_block(drops()), after_dropout, weight_dot + minus_delta);
     stages.push_back(graded);
 
     LogitChanges changes = changes_of(at.query);
-    const Expr scaled = product * changes.scale, tangent = tanh_on_device(scaled * (1.f / softcap));
+    const Expr scaled = product * changes.scale, tangent = tanh_on_device(product * (changes.scale * (1.f / softcap)));
     const Expr is_capped = same_for_block(changes.cap_on()), slope = graded(own);
     add_stage("capped", {select(is_capped, softcap * tangent, scaled),
                          select(is_capped, fused_on_device(slope * tangent, -tangent, slope), slope)});
@@ -260,13 +273,11 @@ void BackwardTensorDevice::define_terms() {
     const Expr in_range = cast<uint32_t>(first + column - x_range(row, down)[0]) < x_range(row, down)[1];
     seen(here) = hidden_unless(same_for_block(hides_none) || in_range, score);
 
-    // A product with -1 is no instruction, where a difference from 0 is one.
-    const Expr weight = exp2_on_device(fused_on_device(seen(own), unit(), stat(0) * -1.f));
+    const Expr weight = exp2_on_device(fused_on_device(seen(own), unit(), minus(stat(0))));
     const Expr is_hidden = in_repetition(across) && word_of(seen(own)) == word_of(hidden_score());
     Expr with_dropout = weight;
     if (!is_plain && is_of_keys()) {
-        const Expr if_kept = select(keeps_weight(), weight * dropout_scale, 0.f);
-        with_dropout = select(same_for_block(drops()), if_kept, weight);
+        with_dropout = select(same_for_block(drops()), select(keeps_weight(), weight, 0.f), weight);
     }
     const Expr of_both[] = {weight * gradient, with_dropout};
     std::vector<Expr> found;

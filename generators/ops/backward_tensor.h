@@ -87,6 +87,7 @@ private:
     void add_stage(const char *name, const std::vector<Expr> &values);
     Expr by_user(const Expr &logit, Expr *gradient);
     Expr changed_in_stages(const Expr &product, const Expr &weight_dot, Expr *gradient);
+    Expr scaled_sum(int n, const Expr &sum) const;
     void define_met();
     void define_rows();
     void define_products();

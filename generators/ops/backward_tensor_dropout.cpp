@@ -37,7 +37,7 @@ void BackwardTensorDevice::define_kept() {
         first = (2 * over_counters + lane) * 8;
         at = logit(first + u / 2 * keys_of_counter);
     }
-    const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
+    const DropoutStream stream = DropoutStream::on_device(dropout_seed, dropout_offset);
     const Expr bits = kept_of_counter(stream, dropout_threshold, element_of_dropout(at.query, at.key) >> 2);
     counted(of_lane) = Expr(0u);
     counted(of_lane) = select(same_for_block(drops()), counted(own) | bits << low_word(bit_of(first)), counted(own));
