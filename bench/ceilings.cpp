@@ -186,11 +186,24 @@ Unit unit_of(const std::string &isa, heed_dtype dtype) {
     return best_unit(dtype);
 }
 
+namespace {
+
+bool computes(Unit unit, heed_dtype dtype) { return dtype == HEED_BF16 || unit <= Unit::fma_avx512; }
+
+}  // namespace
+
 Unit best_unit(heed_dtype dtype) {
     Unit best = Unit::fma_x86_64;
     for (const Unit unit : all_units) {
-        const bool serves = dtype == HEED_BF16 || unit <= Unit::fma_avx512;
-        best = serves && unit_available(unit) ? unit : best;
+        best = computes(unit, dtype) && unit_available(unit) ? unit : best;
+    }
+    return best;
+}
+
+Unit Ceilings::fastest(heed_dtype dtype) const {
+    Unit best = Unit::fma_x86_64;
+    for (const Unit unit : all_units) {
+        best = computes(unit, dtype) && peak(unit) > peak(best) ? unit : best;
     }
     return best;
 }

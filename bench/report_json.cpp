@@ -28,7 +28,7 @@ nlohmann::ordered_json ceilings_json(const Ceilings &ceilings) {
         }
     }
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-        json["best_unit"][heed_reference::dtype_name(dtype)] = unit_name(best_unit(dtype));
+        json["best_unit"][heed_reference::dtype_name(dtype)] = unit_name(ceilings.fastest(dtype));
     }
     json["l2_gbps"] = ceilings.l2_gbps;
     json["l3_gbps"] = ceilings.l3_gbps;

@@ -16,7 +16,7 @@ ISAS = {"x86_64": "x86_64 (SSE4.1)", "avx2": "AVX2", "avx512": "AVX-512", "avx51
 # For each axis its head in the table and the text of each value, in order; head dims and features have texts of their own.
 AXES = (
     ("phase", {"prefill": "prefill", "decode": "decode"}),
-    ("types", {name: name for name in ("f32", "f16", "bf16", "f32 / int8", "f16 / int8", "bf16 / int8")}),
+    ("types", {name: name for name in ("f32", "f16", "bf16", "f32 / int8", "f16 / int8", "bf16 / int8", "f16 / f32", "bf16 / f32")}),
     ("head dims", None),
     ("features", None),
     ("keys", {"contiguous": "contiguous, packed", "paged": "every storage"}),
@@ -24,16 +24,18 @@ AXES = (
 )
 
 
-NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(_kvi8)?_d([0-9x]+|any)_(?:([a-z_]+)_)?(contiguous|paged)_(\w+?)(?:_wide|_whole)?")
+NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(?:_kv(i8|f32))?_d([0-9x]+|any)_(?:([a-z_]+)_)?(contiguous|paged)_(\w+?)(?:_wide|_whole)?")
 
 
 def kernels(table):
     """The values on the axes of each kernel of attention. Kernels that differ in their blocks of work are equal."""
     for name in table.read_text().splitlines():
         if match := NAME.fullmatch(name):
-            phase, dtype, codes, dims, features, storage, isa = match.groups()
+            phase, dtype, keys, dims, features, storage, isa = match.groups()
+            if keys == "f32":  # copies of heads
+                storage = "paged"
             dims = [ANY if dim == "any" else int(dim) for dim in dims.split("x")]
-            yield phase, f"{dtype} / int8" if codes else dtype, (dims[0], dims[-1]), features or "-", storage, isa
+            yield phase, f"{dtype} / {keys.replace('i8', 'int8')}" if keys else dtype, (dims[0], dims[-1]), features or "-", storage, isa
 
 
 def order(axis, value):

@@ -25,10 +25,11 @@ function(heed_add_kernels target)
     _heed_add_listed(heed_add_kernels ${ARGV})
 endfunction()
 
-# heed_add_attention_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
+# heed_add_attention_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8|f32]
 #                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide|whole] [EXTRA_FEATURES halide-target-features]
 #                  [SCORE_MOD file.cpp])
-# One kernel for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default), or of
+# One kernel for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, i8, or f32: prefill of f16 and bf16 from
+# copies of heads whose numbers were widened once (ISA avx2, avx512). FEATURES: none (default), or of
 # HEED_FEATURES (generators/contract/fields.h), joined by _ in alphabetical order; every kernel computes causal, window, positions, lengths,
 # sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all. SCORE_MOD: a file that defines
 # heed::score_mod() (heed/user_score.h); the kernels have the file's name, without folder and extension, in theirs.

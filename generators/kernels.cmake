@@ -39,6 +39,8 @@ heed_add_attention_kernels(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 25
 # f16 and bf16; f32 in pages. Heads of 80, 96 and 256: Phi and Gemma.
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx2 avx512)
+# Heads of many rows are read in copies of floats, which are widened once.
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE f32 HEAD_DIM 64 128 any ISA avx2 avx512)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
     FEATURES none gqa alibi_bias_gqa_mask_softcap ISA avx2 avx512)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 80 96 256 FEATURES none gqa ISA avx2 avx512)

@@ -18,6 +18,7 @@ class HeapArray;
 class MemoryRanges;
 class OpMemory;
 class Parts;
+enum class CopiesOfHeads : uint8_t;
 struct AppendCall;
 struct ColumnRange;
 struct CopyCall;

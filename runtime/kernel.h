@@ -2,8 +2,9 @@
 // What they take is there: attention_arguments.h, and for operations operations.h, cuda_arguments.h and
 // cuda_layer_arguments.h.
 //
-// A kernel whose storage is `contiguous` serves strided storage, contiguous and varlen, and prefill of f32 pages too
-// where these are gathered (Backend::gathers_pages); one whose storage is `paged` serves all.
+// A kernel whose storage is `contiguous` serves strided storage, contiguous and varlen; one whose storage is `paged`
+// serves all. Prefill kernels of floats also serve pages, and those of 16 bits with keys of floats any keys of theirs,
+// in copies of heads (Backend::copies_of_heads).
 #pragma once
 
 #include <cstdint>

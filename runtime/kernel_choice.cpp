@@ -18,11 +18,15 @@ namespace {
 // Larger is better, compared in order.
 using Rank = std::tuple<QueryFit, bool, int, int, bool, bool, int, int, int>;
 
+bool copies_in_vain(const Kernel &kernel, const KernelRequest &request) {
+    return request.copies != CopiesOfHeads::pay && needs_copies(kernel, request.kv_storage, request.kv_dtype);
+}
+
 // Prefill is bound by arithmetic: that of dot products where they are slow, ten rounds of a generator per logit.
 bool is_slow(const Kernel &kernel, const KernelRequest &request) {
     const bool slow_dots = request.slow_bf16_dots && kernel.target == KernelTarget(Isa::avx512bf16);
     const bool drops_in_vain = (kernel.features & ~request.features & feature_dropout) != 0;
-    return kernel.phase == Phase::prefill && (slow_dots || drops_in_vain);
+    return kernel.phase == Phase::prefill && (slow_dots || drops_in_vain || copies_in_vain(kernel, request));
 }
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
@@ -31,7 +35,8 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
     const int exact_dims = (kernel.head_dim != 0) + (kernel.head_dim_v != 0);
     const bool several_rows = request.q_len > 1 || request.group_size > 1;
     const bool packs_as_asked = several_rows == ((kernel.features & feature_gqa) != 0);
-    const bool looks_up = request.kv_storage == HEED_KV_PAGED && !request.gathers_pages;
+    const bool copies = request.copies == CopiesOfHeads::pay;
+    const bool looks_up = request.kv_storage == HEED_KV_PAGED && !copies;
     const bool stores_as_asked = (kernel.kv_storage == HEED_KV_PAGED) == looks_up;
     // How often the keys of a head are read.
     const bool packs = (kernel.features & feature_gqa) != 0;
@@ -47,8 +52,7 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 auto traits(const KernelRequest &request) {
     [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
                                   group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
-                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys, far_keys, gathers_pages] =
-        request;
+                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys, far_keys, copies] = request;
     return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
                            any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, prefills_in_dots,
                            num_kv_heads, whole_keys, far_keys, traits_of_lengths(request));
@@ -112,11 +116,17 @@ std::string why_less(const Kernel &kernel, const Kernel &best, const KernelReque
         if (is_for_large_groups(best)) return "could serve, but is for groups of fewer heads";
         return "could serve, but is for fewer queries";
     }
-    if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but its arithmetic is slower";
+    if (std::get<1>(mine) != std::get<1>(theirs)) {
+        if (copies_in_vain(kernel, request)) return "could serve, but copies keys that few rows read";
+        return "could serve, but its arithmetic is slower";
+    }
     if (std::get<2>(mine) != std::get<2>(theirs)) return "could serve, but has general head dims";
     if (std::get<3>(mine) != std::get<3>(theirs))
         return std::string("could serve, but ") + target_name(best.target) + " is faster";
-    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but looks keys up in a page table";
+    if (std::get<4>(mine) != std::get<4>(theirs)) {
+        if (request.copies == CopiesOfHeads::pay) return "could serve, but copies of heads take less time";
+        return "could serve, but looks keys up in a page table";
+    }
     if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but its rows of work do not fit the group";
     if (std::get<6>(mine) != std::get<6>(theirs)) return "could serve, but has features that are not asked for";
     if (std::get<7>(mine) != std::get<7>(theirs)) return "could serve, but reads the keys more often";

@@ -53,6 +53,7 @@ enum class Mismatch {
     target,
     dtype,
     kv_dtype,
+    copies,
     score_mod,
     kv_storage,
     features,
@@ -76,10 +77,12 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if (kernel.target.device() != request.device) return Mismatch::device;
     if ((targets & kernel.target.bit()) == 0) return Mismatch::target;
     if (kernel.dtype != request.dtype) return Mismatch::dtype;
-    if (kernel.kv_dtype != request.kv_dtype) return Mismatch::kv_dtype;
+    const bool widens = kernel.kv_dtype == HEED_F32 && request.kv_dtype == request.dtype && may_read_copies(kernel);
+    const bool reads_copies = request.copies != CopiesOfHeads::no && may_read_copies(kernel);
+    if (kernel.kv_dtype != request.kv_dtype && !widens) return Mismatch::kv_dtype;
+    if (kernel.kv_dtype != request.kv_dtype && !reads_copies) return Mismatch::copies;
     if (!are_equal(kernel.score_mod, request.score_mod)) return Mismatch::score_mod;
-    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED &&
-        !(request.gathers_pages && reads_gathered_pages(kernel))) {
+    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED && !reads_copies) {
         return Mismatch::kv_storage;
     }
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;
@@ -125,10 +128,16 @@ const char *target_reason(KernelTarget target) {
     return "unknown ISA";
 }
 
-// As KeyCopies::of_heads: the schedule reads a task's fields inside the task, and no sweep comes before.
-bool reads_gathered_pages(const Kernel &kernel) {
+// As KeyCopies::of_heads: the schedule reads a task's fields inside the task, and no sweep comes before. Numbers are
+// widened by AVX2.
+bool may_read_copies(const Kernel &kernel) {
+    const bool may_widen = kernel.dtype == HEED_F32 || kernel.target.value >= HEED_AVX2;
     return kernel.phase == Phase::prefill && kernel.kv_storage != HEED_KV_PAGED && kernel.kv_dtype == HEED_F32 &&
-           !sweeps(kernel) && std::strcmp(kernel.schedule, "x86") == 0;
+           may_widen && !sweeps(kernel) && std::strcmp(kernel.schedule, "x86") == 0;
+}
+
+bool needs_copies(const Kernel &kernel, heed_kv_storage storage, heed_dtype kv_dtype) {
+    return kernel.kv_dtype != kv_dtype || (storage == HEED_KV_PAGED && kernel.kv_storage != HEED_KV_PAGED);
 }
 
 std::string feature_names(uint32_t bits) {
@@ -186,6 +195,8 @@ std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t
     case Mismatch::kv_dtype:
         return std::string("kv_dtype is ") + dtype_name(request.kv_dtype) + ", the kernel has " +
                dtype_name(kernel.kv_dtype);
+    case Mismatch::copies:
+        return "the kernel reads copies of heads in f32, of up to 8 MiB, and no packed queries with batch_invariant";
     case Mismatch::score_mod:
         return std::string("score_mod is \"") + request.score_mod + "\", the kernel has \"" + kernel.score_mod + "\"";
     case Mismatch::kv_storage:

@@ -7,6 +7,10 @@
 
 namespace heed {
 
+// Whether prefill kernels of floats that know no pages read a problem's keys and values in copies of heads, which each
+// thread makes once for all its tasks: of pages, or of 16-bit numbers as floats. `possible`: others take less time.
+enum class CopiesOfHeads : uint8_t { no, possible, pay };
+
 // What a problem asks of a kernel.
 struct KernelRequest {
     heed_device device;
@@ -22,16 +26,19 @@ struct KernelRequest {
     bool prefills_in_floats = false;  // the machine has no faster arithmetic for it; keys are not int8
     bool prefills_in_dots = false;    // it has dot products of bf16, and no matrix tiles
     int32_t max_kv_len = 0, num_kv_heads = 1;
-    bool whole_keys = false;     // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
-    bool far_keys = false;       // those of a head are a page of memory apart, or more
-    bool gathers_pages = false;  // prefill kernels that know no pages read copies of heads
+    bool whole_keys = false;  // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
+    bool far_keys = false;    // those of a head are a page of memory apart, or more
+    CopiesOfHeads copies = CopiesOfHeads::no;
 };
 
 // Why a machine that lacks this target cannot run its kernels.
 const char *target_reason(KernelTarget target);
 
-// Whether the kernel knows no pages, and serves those of problems that gather them (Backend::gathers_pages).
-bool reads_gathered_pages(const Kernel &kernel);
+// Whether copies of heads may be what the kernel reads.
+bool may_read_copies(const Kernel &kernel);
+
+// Whether it would read them here, for it knows neither the storage nor the type of the keys.
+bool needs_copies(const Kernel &kernel, heed_kv_storage storage, heed_dtype kv_dtype);
 
 // Whether the kernel can serve the request on a machine with these targets.
 bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets);

@@ -85,7 +85,7 @@ KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {
             p.num_kv_heads,
             pays_whole_keys(p, views),
             has_far_keys(p, views),
-            !any_q_len && backend_of(p.device).gathers_pages(p, views)};
+            any_q_len ? CopiesOfHeads::no : backend_of(p.device).copies_of_heads(p, views)};
 }
 
 void resolve_defaults(heed_problem *p) {

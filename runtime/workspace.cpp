@@ -16,7 +16,8 @@ bool serves(const Kernel &kernel, const heed_problem &p) {
     const bool head_dims = (kernel.head_dim == 0 || kernel.head_dim == p.head_dim) &&
                            (kernel.head_dim_v == 0 || kernel.head_dim_v == p.head_dim_v);
     const bool runs = kernel.target.device() == p.device && backend_of(p.device).may_run(kernel.target);
-    return head_dims && kernel.dtype == p.dtype && kernel.kv_dtype == p.kv_dtype && kernel.score_mod[0] == '\0' && runs;
+    const bool takes_keys = kernel.kv_dtype == p.kv_dtype || (may_read_copies(kernel) && p.kv_dtype == p.dtype);
+    return head_dims && kernel.dtype == p.dtype && takes_keys && kernel.score_mod[0] == '\0' && runs;
 }
 
 // Whether a prefill kernel serves all that the decode kernel does: then the latter gets few queries only.
@@ -25,7 +26,8 @@ bool is_for_few_queries(const Kernel &decode, const heed_problem &p) {
         const Kernel &kernel = heed_kernel_table.kernels[i];
         const bool covers = (decode.features & ~kernel.features & ~uint32_t{feature_gqa}) == 0 &&
                             (kernel.kv_storage == HEED_KV_PAGED || decode.kv_storage != HEED_KV_PAGED);
-        if (kernel.phase == Phase::prefill && covers && serves(kernel, p)) return true;
+        const bool any_keys = kernel.kv_dtype == p.kv_dtype;
+        if (kernel.phase == Phase::prefill && covers && any_keys && serves(kernel, p)) return true;
     }
     return false;
 }
@@ -61,12 +63,12 @@ bool lay_out_workspace(heed_plan *plan) {
 
 namespace {
 
-// The most keys of a sequence in pages that prefill gathers, up to the problem's; 0: it gathers none.
-int32_t longest_gathered(heed_problem p, const ProblemViews &views) {
+// The most keys of a sequence in pages of whose heads prefill makes copies, up to the problem's; 0: it makes none.
+int32_t longest_copied(heed_problem p, const ProblemViews &views) {
     int32_t longest = 0, most = p.max_kv_len;
     while (longest < most) {
         p.max_kv_len = p.page_size = most - (most - longest) / 2;
-        if (backend_of(p.device).gathers_pages(p, views)) {
+        if (backend_of(p.device).copies_of_heads(p, views) != CopiesOfHeads::no) {
             longest = p.max_kv_len;
         } else {
             most = p.max_kv_len - 1;
@@ -94,8 +96,9 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         plan.kernel = &kernel;
         const bool splits = kernel.phase == Phase::decode;
         plan.splits = {splits ? most_splits(largest.max_kv_len, kernel.kv_block) : 1, 0};
+        const bool widens = kernel.kv_dtype != largest.kv_dtype;
         for (const bool own_masks : {false, true}) {  // of each head: sweeps take the most, copies of keys the least
-            if (own_masks && !sweeps(kernel)) continue;
+            if (widens || (own_masks && !sweeps(kernel))) continue;
             if (sweeps(kernel)) {
                 plan.problem.has_mask = true;
                 plan.views.mask.stride[1] = own_masks ? 1 : 0;
@@ -104,11 +107,11 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
             if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
             most = std::max(most, plan.workspace.total);
         }
-        if (!reads_gathered_pages(kernel)) continue;
+        if (!may_read_copies(kernel)) continue;
         heed_problem &in_pages = plan.problem;
         in_pages.kv_storage = HEED_KV_PAGED;
         in_pages.max_pages_per_seq = 1;
-        in_pages.max_kv_len = in_pages.page_size = longest_gathered(in_pages, plan.views);
+        in_pages.max_kv_len = in_pages.page_size = longest_copied(in_pages, plan.views);
         if (in_pages.max_kv_len == 0) continue;
         plan.task_shape = backend_of(problem.device).task_shape(plan);
         if (!lay_out_workspace(&plan)) return -1;

@@ -26,9 +26,11 @@ std::string AttentionConfig::error() const {
     if ((head_dim == 0) != (head_dim_v == 0)) {
         return out_of_range("head_dim_v", head_dim_v, "0 exactly when head_dim is 0");
     }
-    if (dtype == ElementType::i8 || (kv_dtype != dtype && kv_dtype != ElementType::i8)) {
+    const bool widened = kv_dtype == ElementType::f32 && phase == Phase::prefill && !paged;
+    if (dtype == ElementType::i8 || (kv_dtype != dtype && kv_dtype != ElementType::i8 && !widened)) {
         return std::string("kv_dtype = ") + name_of(kv_dtype) + " with dtype = " + name_of(dtype) +
-               " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8";
+               " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8, in prefill of contiguous keys also "
+               "f32";
     }
     if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
         return "bf16_dots are not allowed but with bf16, without dropout";

@@ -18,7 +18,7 @@ struct AttentionConfig {
     int head_dim = 128;                       // elements of a q/k row, 1..640; 0 = given at run time
     int head_dim_v = 128;                     // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
     ElementType dtype = ElementType::f32;     // of q, out and, if not f32, bias
-    ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
+    ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8; f32: of copies of heads, widened once
     bool paged = false;                       // keys are found through a page table (or are in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
     ScoreMod score_mod;           // a user's own

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <sstream>
 
 #include "generators/attention/kernel.h"
@@ -110,9 +111,10 @@ AttentionSpec spec_of(Options &options) {
     spec.name = options.get("name");
     const std::string dtype = options.choice("dtype", "f32", {"f32", "f16", "bf16"});
     spec.config.dtype = element_type_of(dtype);
-    spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     spec.isa = options.choice("isa", "", table::all_isas());
+    const std::set<std::string> kv_dtypes = {dtype, "i8", table::is_cuda(spec.isa) ? dtype : "f32"};
+    spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {kv_dtypes.begin(), kv_dtypes.end()}));
     spec.schedule =
         table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
         : has_bf16_dots(spec.isa)

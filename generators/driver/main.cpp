@@ -1,7 +1,7 @@
 // heed_generate: makes one kernel of the table, or the Halide runtime that the kernels share. The only place where
 // what meets how.
 //
-//   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
+//   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8|f32] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|wide|whole|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..]
 //                 [score_mod=NAME] [parameters=list] [NAME=N ..] [write=..] out=DIR

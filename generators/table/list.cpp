@@ -53,6 +53,12 @@ void list_attention_kernels(const Words &words, Listing &listing) {
     for_each_of({call.list("ISA"), call.list("PHASE"), call.list("DTYPE", f32), call.list("HEAD_DIM"),
                  call.list("FEATURES", "none"), call.list("STORAGE", "contiguous")},
                 [&](const Words &of) {
+                    const bool widens = call.value("KV_DTYPE") == f32 && of[2] != f32;
+                    const bool is_float_kernel = of[0] == avx2 || of[0] == avx512;
+                    if (widens && !(of[1] == "prefill" && of[5] == "contiguous" && is_float_kernel)) {
+                        call.refuse("KV_DTYPE f32 with DTYPE " + of[2] +
+                                    " is not allowed but with PHASE prefill, STORAGE contiguous, ISA avx2 or avx512");
+                    }
                     listing.add_attention({of[1], of[2], call.value("KV_DTYPE"), of[3], of[0],
                                            of[4] == "none" ? Words() : split(of[4], '_'), of[5], call.value("SCHEDULE"),
                                            call.value("EXTRA_FEATURES"), call.score_mod()});

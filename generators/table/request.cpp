@@ -97,6 +97,16 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
     }
 }
 
+// Prefill of 16-bit numbers in floats: kernels that read copies of heads, widened once.
+void add_kernels_of_copies(AttentionKernel kernel, Listing &listing) {
+    kernel.isa = serving_isa(kernel, {});
+    const bool in_floats = kernel.isa == avx2 || kernel.isa == avx512;
+    if (kernel.phase != "prefill" || kernel.dtype == f32 || !kernel.kv_dtype.empty() || !in_floats) return;
+    kernel.kv_dtype = f32;
+    kernel.storage = "contiguous";
+    listing.add_attention(kernel);
+}
+
 // The kernels of one shape: without anything at the logits, and with all that is asked for; general ones with dot
 // products, which have no dropout, also with all of the others.
 void add_variants(const AttentionKernel &kernel, const Request &request, Listing &listing) {
@@ -104,6 +114,7 @@ void add_variants(const AttentionKernel &kernel, const Request &request, Listing
     without_dropout.erase(std::remove(without_dropout.begin(), without_dropout.end(), "dropout"),
                           without_dropout.end());
     add_kernels(kernel, {}, request.paged, listing);
+    add_kernels_of_copies(kernel, listing);
     const std::string isa = serving_isa(kernel, without_dropout);
     if (kernel.head_dim == "any" && (isa == avx512bf16 || isa == amx)) {
         add_kernels(kernel, without_dropout, request.paged, listing);

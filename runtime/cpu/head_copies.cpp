@@ -1,7 +1,6 @@
 #include "runtime/cpu/head_copies.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/cpu/key_copies.h"
 #include "runtime/key_place.h"
@@ -22,19 +21,17 @@ int64_t longest_sequence(const heed_problem &p) {
     return std::min<int64_t>(p.max_kv_len, int64_t{p.max_pages_per_seq} * p.page_size);
 }
 
-int64_t rows_bytes(const heed_problem &p, const View &rows) {
-    const int64_t element = dtype_bytes(p.kv_dtype);
+int64_t rows_bytes(const heed_problem &p, const View &rows, int64_t element) {
     return round_up(longest_sequence(p) * row_pitch(rows, element) * element, scratch_alignment);
 }
 
 // What it holds, k, v.
-int64_t place_bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
-    return scratch_alignment + rows_bytes(p, kv.k) + (with_values ? rows_bytes(p, kv.v) : 0);
+int64_t place_bytes(const heed_problem &p, const KernelViews &kv, int64_t element, bool with_values) {
+    return scratch_alignment + rows_bytes(p, kv.k, element) + (with_values ? rows_bytes(p, kv.v, element) : 0);
 }
 
 // A page is the place of a thread.
-View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows) {
-    const int64_t element = dtype_bytes(p.kv_dtype);
+View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows, int64_t element) {
     View view = rows;
     view.extent[0] = p.max_threads;
     view.extent[1] = longest_sequence(p);
@@ -56,22 +53,24 @@ struct HeadCopies::Held {
     }
 };
 
-Size HeadCopies::bytes(int32_t num_threads, const heed_problem &p, const KernelViews &kv, bool with_values) {
-    return Size{num_threads} * place_bytes(p, kv, with_values);
+Size HeadCopies::bytes(int32_t num_threads, const heed_problem &p, const KernelViews &kv, heed_dtype copied,
+                       bool with_values) {
+    return Size{num_threads} * place_bytes(p, kv, dtype_bytes(copied), with_values);
 }
 
 HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
     : problem_(plan.problem),
       page_table_(call->page_size > 0 ? static_cast<const int32_t *>(call->page_table.data) : nullptr), memory_(memory),
-      with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
+      with_values_(!packs_values(*plan.kernel)), copy_row_(copy_row(plan.problem.kv_dtype, plan.kernel->kv_dtype)),
+      element_(dtype_bytes(plan.problem.kv_dtype)), copied_element_(dtype_bytes(plan.kernel->kv_dtype)) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
-    place_bytes_ = place_bytes(p, kv, with_values_);
-    char *const k_rows = memory + scratch_alignment, *const v_rows = k_rows + rows_bytes(p, kv.k);
-    k_ = {static_cast<const char *>(call->k.data), k_rows, kv.k, place_view(p, place_bytes_, kv.k)};
-    v_ = {static_cast<const char *>(call->v.data), v_rows, kv.v, place_view(p, place_bytes_, kv.v)};
+    place_bytes_ = place_bytes(p, kv, copied_element_, with_values_);
+    char *const k_rows = memory + scratch_alignment, *const v_rows = k_rows + rows_bytes(p, kv.k, copied_element_);
+    k_ = {static_cast<const char *>(call->k.data), k_rows, kv.k, place_view(p, place_bytes_, kv.k, copied_element_)};
+    v_ = {static_cast<const char *>(call->v.data), v_rows, kv.v, place_view(p, place_bytes_, kv.v, copied_element_)};
     const KeyRows v = with_values_ ? KeyRows{v_.to, v_.copy} : KeyRows{call->v.data, kv.v};
-    set_keys({k_.to, k_.copy}, v, p.kv_dtype, call);
+    set_keys({k_.to, k_.copy}, v, plan.kernel->kv_dtype, call);
     for (int32_t slice = 0; slice < p.max_threads; slice++) *held(slice) = {};
 }
 
@@ -99,7 +98,7 @@ void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, in
     if (keys.begin >= keys.end) return;
     const auto row_bytes = static_cast<size_t>(rows.source.extent[3] * element_);
     const auto rows_ahead = static_cast<int32_t>(std::max<size_t>(bytes_ahead / row_bytes, 1));
-    const int64_t from_step = rows.source.stride[1] * element_, to_step = rows.copy.stride[1] * element_;
+    const int64_t from_step = rows.source.stride[1] * element_, to_step = rows.copy.stride[1] * copied_element_;
     char *const to = rows.to + slice * place_bytes_;
     Run here = run(rows, of, keys, keys.begin), ahead = here;
     for (int32_t key = keys.begin; key < keys.end; key++) {
@@ -108,7 +107,7 @@ void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, in
         if (key >= here.end) here = run(rows, of, keys, key);
         const char *const line = ahead.from + (asked - ahead.first) * from_step;
         for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(line + byte);
-        std::memcpy(to + key * to_step, here.from + (key - here.first) * from_step, row_bytes);
+        copy_row_(here.from + (key - here.first) * from_step, to + key * to_step, rows.source.extent[3]);
     }
 }
 

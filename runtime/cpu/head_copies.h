@@ -1,7 +1,8 @@
 // KeyCopies::of_heads: each thread has a place for the keys of one head, and for its values unless the kernel packs
-// them.
+// them; in the type that the kernel reads.
 #pragma once
 
+#include "runtime/cpu/copy_rows.h"
 #include "runtime/kernel_call.h"
 #include "runtime/tasks.h"
 
@@ -9,8 +10,9 @@ namespace heed {
 
 class HeadCopies {
 public:
-    // What the places of so many threads take.
-    static Size bytes(int32_t num_threads, const heed_problem &problem, const KernelViews &kv, bool with_values);
+    // What the places of so many threads take, with copies of that type.
+    static Size bytes(int32_t num_threads, const heed_problem &problem, const KernelViews &kv, heed_dtype copied,
+                      bool with_values);
 
     // In `memory`, of bytes() for max_threads. The plan must outlive it. Lets the call read there.
     HeadCopies(const heed_plan &plan, char *memory, KernelCall *call);
@@ -43,7 +45,8 @@ private:
     const int32_t *page_table_;  // NULL: keys are not in pages
     char *memory_;
     bool with_values_;
-    int64_t element_, place_bytes_;
+    CopyRow copy_row_;
+    int64_t element_, copied_element_, place_bytes_;
     Rows k_, v_;
 };
 

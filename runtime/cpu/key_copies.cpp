@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/cpu/copy_rows.h"
 #include "runtime/cpu/head_copies.h"
 #include "runtime/ops/op_run.h"
 #include "runtime/plan.h"
@@ -69,17 +70,17 @@ struct RowCopy {
     const char *from;
     char *to;
     View source, dense;
-    int64_t element;  // bytes
+    int64_t element, dense_element;  // bytes
+    CopyRow copy_row;
 
     // Source rows of a slot are neighbours in most layouts.
     void run(int64_t page, int64_t first, int64_t last) const {
-        const auto row_bytes = static_cast<size_t>(source.extent[3] * element);
         for (int64_t slot = first; slot < last; slot++) {
             for (int64_t head = 0; head < source.extent[2]; head++) {
                 const auto at = [&](const View &view) {
-                    return (page * view.stride[0] + slot * view.stride[1] + head * view.stride[2]) * element;
+                    return page * view.stride[0] + slot * view.stride[1] + head * view.stride[2];
                 };
-                std::memcpy(to + at(dense), from + at(source), row_bytes);
+                copy_row(from + at(source) * element, to + at(dense) * dense_element, source.extent[3]);
             }
         }
     }
@@ -94,8 +95,8 @@ bool may_place_keys(const heed_problem &p, const ProblemViews &views, const Kern
            (!sweeps(kernel) || (p.num_heads > 1 && heads_share_masks(p, views)));
 }
 
-Size all_bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
-    const int64_t element = dtype_bytes(p.kv_dtype), of_values = with_values ? copied_elements(kv.v, element).value : 0;
+Size all_bytes(const KernelViews &kv, int64_t element, bool with_values) {
+    const int64_t of_values = with_values ? copied_elements(kv.v, element).value : 0;
     const int64_t rows = (copied_elements(kv.k, element).value + of_values) * element;
     return Size{kv.k.extent[0]} * int64_t{sizeof(KeyRange)} + rows + 3 * scratch_alignment;
 }
@@ -107,33 +108,37 @@ int64_t row_pitch(const View &rows, int64_t element) {
     return ((rows.extent[3] * element + line - 1) / line | 1) * line / element;
 }
 
-bool gathers_pages(const heed_problem &p, const ProblemViews &views) {
+CopiesOfHeads copies_of_heads(const heed_problem &p, const ProblemViews &views) {
     constexpr int32_t most_rows = 48;  // of a block, of all instruction sets
-    const bool is_shared = p.num_heads > p.num_kv_heads || p.max_q_len > most_rows;
-    if (p.kv_storage != HEED_KV_PAGED || p.kv_dtype != HEED_F32 || !is_shared) return false;
+    if (p.kv_dtype != p.dtype || (p.kv_storage != HEED_KV_PAGED && p.kv_dtype == HEED_F32)) return CopiesOfHeads::no;
     // An index of 32 bits reaches the copies of any threads: each of up to 8 MiB.
-    return HeadCopies::bytes(max_thread_limit, p, kernel_views(p, views), true)
-        .at_most(max_int32 * dtype_bytes(p.kv_dtype));
+    const Size bytes = HeadCopies::bytes(max_thread_limit, p, kernel_views(p, views), HEED_F32, true);
+    if (!bytes.at_most(int64_t{max_int32} * dtype_bytes(HEED_F32))) return CopiesOfHeads::no;
+    const bool is_shared = p.num_heads > p.num_kv_heads || p.max_q_len > most_rows;
+    return is_shared ? CopiesOfHeads::pay : CopiesOfHeads::possible;
 }
 
 KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
-    if (p.kv_storage == HEED_KV_PAGED && kernel.kv_storage != HEED_KV_PAGED) return KeyCopies::of_heads;
-    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
-    if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
     const KernelViews kv = kernel_views(p, views);
     const bool with_values = !packs_values(kernel);
+    const int64_t element = dtype_bytes(kernel.kv_dtype), rows = rows_of_key(p);
+    const auto fits = [&](const View &rows_of) { return copied_elements(rows_of, element).at_most(max_int32); };
+    const bool reached = fits(kv.k) && (!with_values || fits(kv.v));
+    if (needs_copies(kernel, p.kv_storage, p.kv_dtype)) {
+        const bool of_all = p.kv_storage != HEED_KV_PAGED && !has_heads_for_threads(p) && reached;
+        return of_all ? KeyCopies::of_all : KeyCopies::of_heads;
+    }
+    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
+    if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
     if (is_dense(kv.k) && (!with_values || is_dense(kv.v))) return KeyCopies::none;
-    const int64_t element = dtype_bytes(p.kv_dtype), rows = rows_of_key(p);
     // A thread has heads of its own, and an index of 32 bits reaches all copies.
     if (has_heads_for_threads(p) && may_place_keys(p, views, kernel) &&
-        HeadCopies::bytes(p.max_threads, p, kv, with_values).at_most(max_int32 * element)) {
+        HeadCopies::bytes(p.max_threads, p, kv, kernel.kv_dtype, with_values).at_most(max_int32 * element)) {
         return rows >= repaying_blocks * kernel.row_block ? KeyCopies::of_heads : KeyCopies::none;
     }
     const int64_t bytes_of_key = (int64_t{p.head_dim} + p.head_dim_v) * element;
     const bool large = p.max_kv_len * bytes_of_key > large_head_bytes;
     const int64_t blocks = large ? blocks_repaying_large_heads : blocks_repaying_all;
-    const auto fits = [&](const View &rows_of) { return copied_elements(rows_of, element).at_most(max_int32); };
-    const bool reached = fits(kv.k) && (!with_values || fits(kv.v));
     return reached && rows >= blocks * kernel.row_block ? KeyCopies::of_all : KeyCopies::none;
 }
 
@@ -149,26 +154,30 @@ Size key_copies_bytes(const heed_plan &plan) {
     case KeyCopies::none:
         return {};
     case KeyCopies::of_heads:
-        return HeadCopies::bytes(p.max_threads, p, kv, with_values);
+        return HeadCopies::bytes(p.max_threads, p, kv, plan.kernel->kv_dtype, with_values);
     case KeyCopies::of_all:
-        return all_bytes(p, kv, with_values);
+        return all_bytes(kv, dtype_bytes(plan.kernel->kv_dtype), with_values);
     }
     return {};
 }
 
 heed_status copy_all_keys(const heed_plan &plan, const heed_execution &execution, char *memory, KernelCall *call) {
     const KernelViews kv = kernel_views(plan.problem, plan.views);
-    const int64_t element = dtype_bytes(plan.problem.kv_dtype), pages = kv.k.extent[0], slots = kv.k.extent[1];
+    const heed_dtype stored = plan.problem.kv_dtype, copied = plan.kernel->kv_dtype;
+    const int64_t element = dtype_bytes(copied), pages = kv.k.extent[0], slots = kv.k.extent[1];
     auto *const ranges = reinterpret_cast<KeyRange *>(memory);
     char *const k_rows = memory + round_up(pages * int64_t{sizeof(KeyRange)}, scratch_alignment);
     char *const v_rows = k_rows + round_up(copied_elements(kv.k, element).value * element, scratch_alignment);
-    const RowCopy copies[] = {
-        {static_cast<const char *>(call->k.data), k_rows, kv.k, dense_view(kv.k, element), element},
-        {static_cast<const char *>(call->v.data), v_rows, kv.v, dense_view(kv.v, element), element}};
+    const auto row_copy = [&](const void *from, char *to, const View &rows) {
+        return RowCopy{
+            static_cast<const char *>(from), to, rows, dense_view(rows, element), dtype_bytes(stored), element,
+            copy_row(stored, copied)};
+    };
+    const RowCopy copies[] = {row_copy(call->k.data, k_rows, kv.k), row_copy(call->v.data, v_rows, kv.v)};
     fill_ranges(call->tasks, pages, ranges);
     const bool with_values = !packs_values(*plan.kernel);
     const KeyRows v = with_values ? KeyRows{v_rows, copies[1].dense} : KeyRows{call->v.data, kv.v};
-    set_keys({k_rows, copies[0].dense}, v, plan.problem.kv_dtype, call);
+    set_keys({k_rows, copies[0].dense}, v, copied, call);
 
     const int64_t chunks = (slots + copied_keys - 1) / copied_keys;
     const auto block = [&](int64_t index, int32_t, char(&)[512]) {

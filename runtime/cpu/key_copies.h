@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/kernel_call.h"
+#include "runtime/kernel_registry.h"
 
 namespace heed {
 
@@ -17,10 +18,11 @@ enum class KeyCopies {
 // rows do not repay a copy.
 KeyCopies key_copies(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel);
 
-// Whether kernels that know no pages serve pages: as of_heads, each thread gathers the head of its task. Kernels of
-// floats that look up pages copy each block of keys for each block of rows, and take 1.1 to 2.0 times the time (Zen 5,
-// 2 threads). It does not depend on threads and batch, for it may change bits of results.
-bool gathers_pages(const heed_problem &problem, const ProblemViews &views);
+// Whether kernels serve pages that they do not know, or 16-bit keys and values that they read as floats: as of_heads,
+// each thread copies the head of its task. Kernels of floats that look up pages copy each block of keys for each block
+// of rows, and take 1.1 to 2.0 times the time (Zen 5, 2 threads); those that widen each block 1.05 to 1.2 times
+// (Emerald Rapids, 2 threads). It does not depend on threads and batch, for it may change bits of results.
+CopiesOfHeads copies_of_heads(const heed_problem &problem, const ProblemViews &views);
 
 // Whether each thread has heads of its own, whose tasks follow each other: a copy serves all of them.
 bool takes_whole_heads(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel);

@@ -93,8 +93,8 @@ int32_t CpuBackend::largest_head_dim() const { return max_head_dim; }
 
 heed_status CpuBackend::find_kernels_around(heed_plan *) const { return HEED_OK; }
 
-bool CpuBackend::gathers_pages(const heed_problem &problem, const ProblemViews &views) const {
-    return heed::gathers_pages(problem, views);
+CopiesOfHeads CpuBackend::copies_of_heads(const heed_problem &problem, const ProblemViews &views) const {
+    return heed::copies_of_heads(problem, views);
 }
 
 TaskShape CpuBackend::task_shape(const heed_plan &plan) const {

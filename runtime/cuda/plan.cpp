@@ -135,7 +135,9 @@ bool CudaBackend::needs_no_kernel(const heed_problem &problem, const ProblemView
     return is_empty_problem(problem) || views.q.span == 0;
 }
 
-bool CudaBackend::gathers_pages(const heed_problem &, const ProblemViews &) const { return false; }
+CopiesOfHeads CudaBackend::copies_of_heads(const heed_problem &, const ProblemViews &) const {
+    return CopiesOfHeads::no;
+}
 
 TaskShape CudaBackend::task_shape(const heed_plan &) const { return {}; }
 

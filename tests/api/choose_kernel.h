@@ -22,8 +22,9 @@ protected:
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
         const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
-        heed::KernelRequest request = {HEED_CPU, HEED_F32,   HEED_F32, head_dim,   head_dim,
-                                       features, kv_storage, q_len,    group_size, false};
+        heed::KernelRequest request = {
+            HEED_CPU,   dtype, kv_dtype == HEED_F32 ? dtype : kv_dtype, head_dim, head_dim, features, kv_storage, q_len,
+            group_size, false};
         request.slow_bf16_dots = slow_bf16_dots;
         request.prefills_in_floats = prefills_in_floats;
         request.prefills_in_dots = prefills_in_dots;
@@ -31,7 +32,7 @@ protected:
         request.num_kv_heads = num_kv_heads;
         request.whole_keys = whole_keys;
         request.far_keys = far_keys;
-        request.gathers_pages = gathers_pages;
+        request.copies = copies;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
@@ -48,8 +49,10 @@ protected:
     std::list<std::string> names;
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
-    bool whole_keys = false, far_keys = false, gathers_pages = false;
+    bool whole_keys = false, far_keys = false;
+    heed::CopiesOfHeads copies = heed::CopiesOfHeads::no;
     heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
+    heed_dtype dtype = HEED_F32, kv_dtype = HEED_F32;  // the latter f32: as dtype
     bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
 

@@ -53,20 +53,51 @@ TEST_F(ChooseKernel, SlowDotProducts) {
 }
 
 // Kernels that know no pages serve them by copies of heads: not decode, and none with a sweep before its tasks.
-TEST_F(ChooseKernel, KernelsThatReadGatheredPages) {
+TEST_F(ChooseKernel, PagesThatAreReadInCopies) {
     for (heed::Kernel &of_row : kernels) of_row.schedule = "x86";
     kernels.push_back(kernel("paged_avx512", heed::Isa::avx512, 0));
     kernels.back().kv_storage = kv_storage = HEED_KV_PAGED;
     EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
     EXPECT_THAT(choice.candidates, HasSubstr("d64_avx512: kv_storage is paged"));
-    gathers_pages = true;
+    copies = heed::CopiesOfHeads::possible;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_avx512: could serve, but copies keys that few rows read"));
+    copies = heed::CopiesOfHeads::pay;
     EXPECT_EQ(choose(64, 64, 0, all), "d64_avx512");
     EXPECT_EQ(choose(64, 80, 0, all), "any_avx512");
-    EXPECT_THAT(choice.candidates, HasSubstr("paged_avx512: could serve, but looks keys up in a page table"));
+    EXPECT_THAT(choice.candidates, HasSubstr("paged_avx512: could serve, but copies of heads take less time"));
     EXPECT_THAT(choice.candidates, HasSubstr("any_bias_avx512: kv_storage is paged"));
     EXPECT_THAT(choice.candidates, HasSubstr("decode_any_avx2: kv_storage is paged"));
     kernels[3].schedule = "default";
     EXPECT_EQ(choose(64, 64, 0, all), "d64_avx2");
+}
+
+// Kernels of 16-bit numbers with keys of floats: by copies alone, which machines with AVX2 widen.
+TEST_F(ChooseKernel, KeysThatAreWidenedInCopies) {
+    dtype = HEED_F16;
+    for (heed::Kernel &of_row : kernels) {
+        of_row.schedule = "x86";
+        of_row.dtype = HEED_F16;
+    }
+    kernels.push_back(kernel("paged_avx512", heed::Isa::avx512, 64));
+    kernels.back().kv_storage = HEED_KV_PAGED;
+    kernels.back().dtype = kernels.back().kv_dtype = HEED_F16;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_avx512: the kernel reads copies of heads in f32"));
+    copies = heed::CopiesOfHeads::possible;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    copies = heed::CopiesOfHeads::pay;
+    EXPECT_EQ(choose(64, 64, 0, all), "d64_avx512");
+    for (const auto storage : {HEED_KV_PAGED, HEED_KV_VARLEN}) {
+        kv_storage = storage;
+        EXPECT_EQ(choose(64, 64, 0, all), "d64_avx512");
+    }
+    kernels[3].target = heed::Isa::x86_64;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    kernels.back().kv_dtype = HEED_I8;
+    kv_dtype = HEED_I8;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_avx2: kv_dtype is i8, the kernel has f32"));
 }
 
 // Packed rows of any head dim are whole tiles; rows of a kernel's own head dims are in its number.

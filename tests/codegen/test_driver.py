@@ -59,6 +59,7 @@ class Driver(unittest.TestCase):
             ({"schedule": "wide"}, ["schedule = wide is not allowed but in decode, with the feature gqa"]),
             ({"schedule": "wide", "phase": "decode", "features": "gqa_mask"}, ["schedule = wide is not allowed with", "mask"]),
             ({"phase": "decode", "dtype": "bf16", "head_dim": "80", "isa": "avx512bf16"}, ["head_dim", "80", "a multiple of 32"]),
+            ({"phase": "decode", "dtype": "f16", "kv_dtype": "f32"}, ["kv_dtype = f32 with dtype = f16 is not allowed"]),
             ({"schedule": "whole"}, ["schedule = whole is not allowed but in decode, with kv_dtype = dtype"]),
             ({"schedule": "whole", "phase": "decode", "kv_dtype": "i8"}, ["schedule = whole is not allowed", "kv_dtype = dtype"]),
             ({"schedule": "whole", "phase": "decode", "features": "mask"}, ["schedule = whole is not allowed", "with mask"]),
@@ -127,12 +128,15 @@ class Lists(unittest.TestCase):
             # Tiles serve head dims that are no whole chunks by the kernel of any.
             ("PHASES prefill DTYPES bf16 HEAD_DIMS 64 72 20x111 ISAS amx",
              ["attention_prefill_bf16_d64_paged_amx", "attention_prefill_bf16_dany_paged_amx"]),
-            ("PHASES prefill DTYPES bf16 HEAD_DIMS 72 ISAS avx512bf16", ["attention_prefill_bf16_d72_paged_avx512"]),
+            ("PHASES prefill DTYPES bf16 HEAD_DIMS 72 ISAS avx512bf16",
+             ["attention_prefill_bf16_d72_paged_avx512", "attention_prefill_bf16_kvf32_d72_contiguous_avx512"]),
+            ("PHASES prefill DTYPES f16 HEAD_DIMS 64 ISAS x86_64", ["attention_prefill_f16_d64_paged_x86_64"]),
             # One kernel for two instruction sets.
             ("PHASES prefill DTYPES f32 HEAD_DIMS 64x32 ISAS amx avx512 FEATURES paged",
              ["attention_prefill_f32_d64x32_contiguous_avx512", "attention_prefill_f32_d64x32_paged_avx512"]),
             ("PHASES prefill DTYPES f16 HEAD_DIMS 64 ISAS avx2 FEATURES int8 causal SCORE_MOD far/near.x.cpp",
-             ["attention_prefill_f16_d64_score_near_paged_avx2", "attention_prefill_f16_kvi8_d64_score_near_paged_avx2"]),
+             ["attention_prefill_f16_d64_score_near_paged_avx2", "attention_prefill_f16_kvf32_d64_score_near_contiguous_avx2",
+              "attention_prefill_f16_kvi8_d64_score_near_paged_avx2"]),
             ("PHASES decode DTYPES f32 f16 HEAD_DIMS any ISAS x86_64 avx2",
              ["attention_decode_f32_dany_contiguous_x86_64", "attention_decode_f32_dany_gqa_contiguous_x86_64",
               "attention_decode_f16_dany_contiguous_x86_64", "attention_decode_f16_dany_gqa_contiguous_x86_64",
@@ -191,6 +195,8 @@ class Lists(unittest.TestCase):
              "heed_add_attention_kernels(k): SCORE_MOD 2.cpp is not allowed; its name without extension must be letters"),
             ("heed_add_op_kernels", "OP rope DTYPE f32 ISA sm75 SCORE_MOD near.cpp",
              "heed_add_op_kernels(k): SCORE_MOD is not allowed with OP rope, ISA sm75"),
+            ("heed_add_attention_kernels", "PHASE prefill DTYPE f16 KV_DTYPE f32 HEAD_DIM 64 ISA avx2 x86_64",
+             "heed_add_attention_kernels(k): KV_DTYPE f32 with DTYPE f16 is not allowed but with PHASE prefill, STORAGE contiguous"),
             ("kernels", "", "list = 'kernels' is not allowed: cpu_isas, heed_add_kernels"),
         ]:
             with self.subTest(why):

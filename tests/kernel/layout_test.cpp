@@ -207,6 +207,26 @@ std::vector<TableKernel> masking_kernels_that_copy() {
 INSTANTIATE_TEST_SUITE_P(Kernels, CopiedKeys, testing::ValuesIn(kernels_that_copy()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopiedKeys);
 
+// Kernels of floats that know no pages, and those that read 16-bit keys as floats.
+class GatheredKeys : public CopiedKeys {};
+
+TEST_P(GatheredKeys, OfPages) {
+    const Attention a = many_rows();
+    const Result in_a_row = expect_correct(a, contiguous());
+    CallOptions pages = options().with_storage(HEED_Q_DENSE, HEED_KV_PAGED);
+    for (const int32_t threads : {1, 3, 5}) expect_same_bits(expect_runs(a, pages.with_threads(threads)), in_a_row);
+}
+
+std::vector<TableKernel> kernels_that_gather() {
+    return on_cpu(only(supported_kernels(), [](const TableKernel &kernel) {
+        const bool of_floats = kernel.info.kv_dtype == HEED_F32 && !kernel.paged();
+        return !kernel.decode() && of_floats && kernel.info.features == 0;
+    }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GatheredKeys, testing::ValuesIn(kernels_that_gather()), kernel_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GatheredKeys);
+
 // A kernel that sweeps over masks has a loop of its own for that, over as many tasks where each head has its mask.
 class CopiedMaskedKeys : public CopiedKeys {};
 

@@ -25,6 +25,7 @@ struct TableKernel {
     int32_t most_head_dim() const { return cuda() ? 256 : 640; }
 
     bool int8_kv() const { return info.kv_dtype == HEED_I8; }
+    bool widens_keys() const { return info.kv_dtype != info.dtype && !int8_kv(); }
     bool paged() const { return info.kv_storage == HEED_KV_PAGED; }
     // A kernel of f32 (CUDA: f16) and contiguous keys: tests run their whole lists on these, and parts of them on the
     // others. Those of head_dim 64 or any, unless HEED_TEST_ALL_KERNELS=1.
