@@ -50,7 +50,8 @@ def results_of(name):
 
 
 # What the files' own "cpu" does not say.
-CPUS = {"peers_epyc_zen5": "AMD EPYC (Zen 5)", "peers_epyc_zen3": "AMD EPYC (Zen 3)", "peers_xeon_amx": "Intel Xeon with AMX"}
+CPUS = {"peers_epyc_zen5": "AMD EPYC (Zen 5)", "peers_epyc_zen3": "AMD EPYC (Zen 3)", "peers_xeon_amx": "Intel Xeon with AMX",
+        "peers_xeon_avx512": "Intel Xeon (Emerald Rapids), AMX switched off by its host"}
 
 # Heads of keys and values of the cases with 32 query heads and 4096 keys, as far as they were measured.
 HEADS = {"d4k_mha": 32, "d4k_g2": 16, "d4k_gqa": 8, "d4k_g8": 4, "d4k_g16": 2, "d4k_mqa": 1}
@@ -84,7 +85,7 @@ def entries(results, case, dtype):
 
 def best_entry(results, case, dtype):
     """The one with the fastest peer: of the least median of the rounds' ratios."""
-    return min((e for e in entries(results, case, dtype) if e["peer_ms"]), key=lambda e: e["ratio"])
+    return min((e for e in entries(results, case, dtype) if e["peer_ms"] and e["peer"] in PEERS), key=lambda e: e["ratio"])
 
 
 def row(results, case, dtype):
@@ -114,6 +115,7 @@ def backward_table(name):
 MACHINES = {
     "backward_epyc_zen5": "2 cores of an AMD EPYC (Zen 5) virtual machine, minima of 20 rounds in turns.",
     "backward_xeon_avx512": "2 cores of an Intel Xeon (Cascade Lake) virtual machine, AVX-512 without BF16, minima of 15 rounds in turns.",
+    "backward_xeon_avx512bf16": "2 cores of an Intel Xeon (Emerald Rapids) virtual machine, AMX switched off by its host, minima of 12 rounds in turns.",
     "backward_xeon_amx": "2 cores of an Intel Xeon virtual machine with AMX, in turns; f32 without AMX.",
     "generate_xeon_amx": "2 cores of an Intel Xeon virtual machine with AMX, random weights, hidden size 256, 4 layers.",
 }
@@ -214,10 +216,12 @@ TABLES = {
     "readme": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", (), README_ROWS),
     "epyc": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", ("f32", "bf16")),
     "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
+    "xeon": lambda: peers_table("peers_xeon_avx512", "./dev bench --peers --dtype f32,bf16,f16 --results FILE", ("f32", "bf16", "f16")),
     "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*,d4k_mqa,d4k_g16,mla_*,q*_4k_*' --dtype bf16 --results FILE",
                                ("bf16",)),
     "backward-epyc": lambda: backward_table("backward_epyc_zen5"),
     "backward-xeon": lambda: backward_table("backward_xeon_avx512"),
+    "backward-xeon-bf16": lambda: backward_table("backward_xeon_avx512bf16"),
     "backward-amx": lambda: backward_table("backward_xeon_amx"),
     "generate": lambda: generate_table("generate_xeon_amx"),
     "gpu": lambda: gpu_tables("cuda_h100_80gb_hbm3"),
