@@ -102,14 +102,16 @@ bool cpu_supports(Isa isa) {
     return (bits & (2u << static_cast<int>(isa))) != 0;
 }
 
-bool has_slow_bf16_dots() {
+bool is_intel() {
     // Asked once: in a virtual machine CPUID takes some 20 us.
-    static const bool is_intel = [] {
+    static const bool found = [] {
         uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
         return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_INTEL_ebx;
     }();
-    return is_intel;
+    return found;
 }
+
+bool has_slow_bf16_dots() { return is_intel(); }
 
 void assume_cpu_supports(Isa isa) {
     cpu_supports(isa);

@@ -20,6 +20,9 @@ struct CpuWords {
 // Bit 1 << Isa for each that may be used. may_use_tiles asks the system; only where nothing else is missing.
 uint32_t isas_of(const CpuWords &words, bool (*may_use_tiles)());
 
+// Whose CPU it is: what no instruction set tells.
+bool is_intel();
+
 // Whether dot products of pairs of bf16 take longer than FMAs of the same numbers as floats: on Intel's cores, which
 // have AMX for them (measured, Emerald Rapids: 172 and 352 GFLOP/s of two cores). AMD's take half as long.
 bool has_slow_bf16_dots();

@@ -46,11 +46,15 @@ bool prefills_in_dots(const heed_problem &p) {
 // for 1024, 0.61 for 4096 and more. In pages other kernels look up each key for each head. Floats there always pay: 2
 // to 8 heads of 128, 256 to 4096 keys, 4 and 8 rows for each head, Zen 5, 2 threads: 0.66 to 0.83. Elements of 16 bits
 // pay in pages alone, and where these leave the caches: 16 sequences of 2048 keys, 32 heads of 128 on 8, 0.62, one of
-// 4096 keys 0.65; in the caches 1.03 to 1.2.
+// 4096 keys 0.65; in the caches 1.03 to 1.2. Floats of several rows for each head do not pay on Intel's CPUs (Emerald
+// Rapids, 2 threads, 4096 keys, 32 heads of 128 on 16 and 8: 1.4 and 1.3 cold, 1.7 and 1.1 warm; 16 sequences of 2048
+// 1.25; in pages 1.1 and 1.3; one row 0.9).
 bool pays_whole_keys(const heed_problem &p, const ProblemViews &views) {
     constexpr int64_t least_bytes = 4 << 10, least_bytes_of_all = 8 << 20;
     if (p.kv_storage == HEED_KV_VARLEN || !heads_are_inside(views)) return false;
     const bool paged = p.kv_storage == HEED_KV_PAGED, floats = p.kv_dtype == HEED_F32;
+    const bool several_rows = p.num_heads > p.num_kv_heads || p.max_q_len > 1;
+    if (floats && several_rows && is_intel()) return false;
     if (paged && floats) return true;
     if (!paged && !floats) return false;
     const int64_t bytes = p.num_kv_heads * int64_t{std::min(p.head_dim, p.head_dim_v)} * dtype_bytes(p.kv_dtype);
