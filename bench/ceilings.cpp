@@ -146,6 +146,8 @@ double cache_read_gbps(int threads, int64_t cache_share) {
     return best;
 }
 
+bool computes(Unit unit, heed_dtype dtype) { return dtype == HEED_BF16 || unit <= Unit::fma_avx512; }
+
 }  // namespace
 
 const char *unit_name(Unit unit) {
@@ -185,12 +187,6 @@ Unit unit_of(const std::string &isa, heed_dtype dtype) {
     }
     return best_unit(dtype);
 }
-
-namespace {
-
-bool computes(Unit unit, heed_dtype dtype) { return dtype == HEED_BF16 || unit <= Unit::fma_avx512; }
-
-}  // namespace
 
 Unit best_unit(heed_dtype dtype) {
     Unit best = Unit::fma_x86_64;

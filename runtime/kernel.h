@@ -3,8 +3,8 @@
 // cuda_layer_arguments.h.
 //
 // A kernel whose storage is `contiguous` serves strided storage, contiguous and varlen; one whose storage is `paged`
-// serves all. Prefill kernels of floats also serve pages, and those of 16 bits with keys of floats any keys of theirs,
-// in copies of heads (Backend::copies_of_heads).
+// serves all. Prefill kernels whose keys are floats also read copies of heads (Backend::copies_of_heads): of pages, and
+// of 16-bit keys where queries have 16 bits.
 #pragma once
 
 #include <cstdint>

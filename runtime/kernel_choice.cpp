@@ -124,7 +124,9 @@ std::string why_less(const Kernel &kernel, const Kernel &best, const KernelReque
     if (std::get<3>(mine) != std::get<3>(theirs))
         return std::string("could serve, but ") + target_name(best.target) + " is faster";
     if (std::get<4>(mine) != std::get<4>(theirs)) {
-        if (request.copies == CopiesOfHeads::pay) return "could serve, but copies of heads take less time";
+        if (needs_copies(best, request.kv_storage, request.kv_dtype)) {
+            return "could serve, but copies of heads take less time";
+        }
         return "could serve, but looks keys up in a page table";
     }
     if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but its rows of work do not fit the group";

@@ -77,12 +77,12 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if (kernel.target.device() != request.device) return Mismatch::device;
     if ((targets & kernel.target.bit()) == 0) return Mismatch::target;
     if (kernel.dtype != request.dtype) return Mismatch::dtype;
-    const bool widens = kernel.kv_dtype == HEED_F32 && request.kv_dtype == request.dtype && may_read_copies(kernel);
-    const bool reads_copies = request.copies != CopiesOfHeads::no && may_read_copies(kernel);
-    if (kernel.kv_dtype != request.kv_dtype && !widens) return Mismatch::kv_dtype;
-    if (kernel.kv_dtype != request.kv_dtype && !reads_copies) return Mismatch::copies;
+    const bool widens = kernel.kv_dtype != request.kv_dtype;
+    if (widens && !(request.kv_dtype == request.dtype && may_read_copies(kernel))) return Mismatch::kv_dtype;
+    if (widens && request.copies == CopiesOfHeads::no) return Mismatch::copies;
     if (!are_equal(kernel.score_mod, request.score_mod)) return Mismatch::score_mod;
-    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED && !reads_copies) {
+    if (needs_copies(kernel, request.kv_storage, request.kv_dtype) &&
+        (request.copies == CopiesOfHeads::no || !may_read_copies(kernel))) {
         return Mismatch::kv_storage;
     }
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;

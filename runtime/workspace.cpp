@@ -11,12 +11,15 @@
 namespace heed {
 namespace {
 
+// Others read copies of heads, whose numbers were widened.
+bool reads_in_place(const Kernel &kernel, const heed_problem &p) { return kernel.kv_dtype == p.kv_dtype; }
+
 // Whether a layer's call of a kernel's dtypes and head dims could run it on the problem's device.
 bool serves(const Kernel &kernel, const heed_problem &p) {
     const bool head_dims = (kernel.head_dim == 0 || kernel.head_dim == p.head_dim) &&
                            (kernel.head_dim_v == 0 || kernel.head_dim_v == p.head_dim_v);
     const bool runs = kernel.target.device() == p.device && backend_of(p.device).may_run(kernel.target);
-    const bool takes_keys = kernel.kv_dtype == p.kv_dtype || (may_read_copies(kernel) && p.kv_dtype == p.dtype);
+    const bool takes_keys = reads_in_place(kernel, p) || (may_read_copies(kernel) && p.kv_dtype == p.dtype);
     return head_dims && kernel.dtype == p.dtype && takes_keys && kernel.score_mod[0] == '\0' && runs;
 }
 
@@ -26,8 +29,7 @@ bool is_for_few_queries(const Kernel &decode, const heed_problem &p) {
         const Kernel &kernel = heed_kernel_table.kernels[i];
         const bool covers = (decode.features & ~kernel.features & ~uint32_t{feature_gqa}) == 0 &&
                             (kernel.kv_storage == HEED_KV_PAGED || decode.kv_storage != HEED_KV_PAGED);
-        const bool any_keys = kernel.kv_dtype == p.kv_dtype;
-        if (kernel.phase == Phase::prefill && covers && any_keys && serves(kernel, p)) return true;
+        if (kernel.phase == Phase::prefill && covers && reads_in_place(kernel, p) && serves(kernel, p)) return true;
     }
     return false;
 }
@@ -96,9 +98,8 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         plan.kernel = &kernel;
         const bool splits = kernel.phase == Phase::decode;
         plan.splits = {splits ? most_splits(largest.max_kv_len, kernel.kv_block) : 1, 0};
-        const bool widens = kernel.kv_dtype != largest.kv_dtype;
         for (const bool own_masks : {false, true}) {  // of each head: sweeps take the most, copies of keys the least
-            if (widens || (own_masks && !sweeps(kernel))) continue;
+            if (!reads_in_place(kernel, largest) || (own_masks && !sweeps(kernel))) continue;
             if (sweeps(kernel)) {
                 plan.problem.has_mask = true;
                 plan.views.mask.stride[1] = own_masks ? 1 : 0;

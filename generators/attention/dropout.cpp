@@ -42,7 +42,13 @@ std::array<Expr, 4> philox_words(const DropoutStream &stream, const Expr &counte
     return c;
 }
 
-Expr dropout_keeps(const Expr &word, const Expr &threshold) { return high(threshold) == 0 && word >= low(threshold); }
+Expr keeps_any(const Expr &threshold) { return high(threshold) == 0; }
+
+Expr keeps_word(const Expr &word, const Expr &threshold) { return word >= low(threshold); }
+
+Expr dropout_keeps(const Expr &word, const Expr &threshold) {
+    return keeps_any(threshold) && keeps_word(word, threshold);
+}
 
 Expr is_kept(const DropoutStream &stream, const Expr &threshold, const Expr &e) {
     const std::array<Expr, 4> words = philox_words(stream, e >> 2);

@@ -28,6 +28,9 @@ std::array<Halide::Expr, 4> philox_words(const DropoutStream &stream, const Hali
 // Whether an element with this word is kept: word >= threshold, with threshold = round(p * 2^32) in uint64, 0..2^32 (p
 // = 1 keeps none). Compares in 32 bits per lane; the 33rd bit of the threshold is a test outside the vector.
 Halide::Expr dropout_keeps(const Halide::Expr &word, const Halide::Expr &threshold);
+// Its two tests: that of the 33rd bit, the same for all elements, and that of an element's word.
+Halide::Expr keeps_any(const Halide::Expr &threshold);
+Halide::Expr keeps_word(const Halide::Expr &word, const Halide::Expr &threshold);
 
 // Whether element e is kept. For lanes that run along query rows, where each lane has a counter of its own.
 Halide::Expr is_kept(const DropoutStream &stream, const Halide::Expr &threshold, const Halide::Expr &e);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 #include <sstream>
 
 #include "generators/attention/kernel.h"
@@ -113,8 +112,9 @@ AttentionSpec spec_of(Options &options) {
     spec.config.dtype = element_type_of(dtype);
     spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     spec.isa = options.choice("isa", "", table::all_isas());
-    const std::set<std::string> kv_dtypes = {dtype, "i8", table::is_cuda(spec.isa) ? dtype : "f32"};
-    spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {kv_dtypes.begin(), kv_dtypes.end()}));
+    std::vector<std::string> kv_dtypes = {dtype, "i8"};
+    if (dtype != "f32" && !table::is_cuda(spec.isa)) kv_dtypes.emplace_back("f32");
+    spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, kv_dtypes));
     spec.schedule =
         table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
         : has_bf16_dots(spec.isa)

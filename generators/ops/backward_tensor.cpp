@@ -76,7 +76,7 @@ void BackwardTensorDevice::add_gradients() {
     add(result);
 }
 
-// Of scores by the scale, of weights by what dropout multiplies the kept ones by.
+// A sum of scores is multiplied by the scale, a sum of weights by the factor of those that dropout keeps.
 Expr BackwardTensorDevice::scaled_sum(int n, const Expr &sum) const {
     if (n == 0) return sum * scale;
     return is_plain ? sum : sum * select(drops(), dropout_scale, 1.f);
@@ -193,13 +193,13 @@ void BackwardTensorDevice::define_lines() {
                                line(bias, bias_batch, bias_head, bias_row, bias_key));
 }
 
-// The other row's part comes first: it is the same for all rows of a thread.
+// The part of the address that another row gives is added up first, for it is the same for all rows of a thread.
 Expr BackwardTensorDevice::element(bool of_bias, const Type &of) const {
     const Expr line = x_lines(row, down)[of_bias ? 1 : 0], head = logit(column).query.head;
     const Expr y = cast<uint32_t>(min(first_of_step() + column, block_of(side, down).num_other - 1));
-    if (!is_of_keys()) return load_at(of, line + cast<uint64_t>(y) * (of_bias ? bias_key : mask_key), 0);
+    if (!is_of_keys()) return load_at(of, after(line, y, of_bias ? bias_key : mask_key), 0);
     const Expr of_head = after(cast<uint64_t>(0), head, of_bias ? bias_head : mask_head);
-    return load_at(of, line + (of_head + cast<uint64_t>(y) * (of_bias ? bias_row : mask_row)), 0);
+    return load_at(of, line + after(of_head, y, of_bias ? bias_row : mask_row), 0);
 }
 
 void BackwardTensorDevice::add_stage(const char *name, const std::vector<Expr> &values) {

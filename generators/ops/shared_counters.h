@@ -12,7 +12,6 @@ constexpr int keys_of_counter = 4;
 inline Halide::Expr shares_counters(const Halide::Expr &max_kv_len) { return max_kv_len % keys_of_counter == 0; }
 
 inline Halide::Expr low_word(const Halide::Expr &x) { return Halide::cast<uint32_t>(x); }
-inline Halide::Expr high_word(const Halide::Expr &x) { return Halide::cast<uint32_t>(x >> 32); }
 
 // Bit n: whether element 4 * counter + n is kept.
 inline Halide::Expr kept_of_counter(const DropoutStream &stream, const Halide::Expr &threshold,
@@ -20,9 +19,9 @@ inline Halide::Expr kept_of_counter(const DropoutStream &stream, const Halide::E
     const std::array<Halide::Expr, 4> words = philox_words(stream, counter);
     Halide::Expr bits = Halide::Expr(0u);
     for (size_t n = 0; n < words.size(); n++) {
-        bits = bits | select(words[n] >= low_word(threshold), Halide::Expr(1u << n), Halide::Expr(0u));
+        bits = bits | select(keeps_word(words[n], threshold), Halide::Expr(1u << n), Halide::Expr(0u));
     }
-    return select(high_word(threshold) == 0, bits, Halide::Expr(0u));  // 2^32 keeps none
+    return select(keeps_any(threshold), bits, Halide::Expr(0u));
 }
 
 }  // namespace heed

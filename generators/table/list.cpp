@@ -54,8 +54,7 @@ void list_attention_kernels(const Words &words, Listing &listing) {
                  call.list("FEATURES", "none"), call.list("STORAGE", "contiguous")},
                 [&](const Words &of) {
                     const bool widens = call.value("KV_DTYPE") == f32 && of[2] != f32;
-                    const bool is_float_kernel = of[0] == avx2 || of[0] == avx512;
-                    if (widens && !(of[1] == "prefill" && of[5] == "contiguous" && is_float_kernel)) {
+                    if (widens && !(of[1] == "prefill" && of[5] == "contiguous" && computes_in_floats(of[0]))) {
                         call.refuse("KV_DTYPE f32 with DTYPE " + of[2] +
                                     " is not allowed but with PHASE prefill, STORAGE contiguous, ISA avx2 or avx512");
                     }

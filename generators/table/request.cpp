@@ -51,7 +51,7 @@ Words storages(const AttentionKernel &kernel, bool paged) {
 // For groups of 16 heads and more, with AMX of 8. CUDA: 32 rows of a tile. AMX: in pages, which serve every storage.
 bool has_wide_form(const AttentionKernel &kernel) {
     if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
-    const bool in_floats = (kernel.isa == avx2 || kernel.isa == avx512) && kernel.dtype == f32;
+    const bool in_floats = computes_in_floats(kernel.isa) && kernel.dtype == f32;
     const bool on_cpu = in_floats || kernel.isa == avx512bf16 || kernel.isa == amx;
     if (!kernel.kv_dtype.empty()) return kernel.isa == sm80 && contains({"64", "96", "128"}, kernel.head_dim);
     return on_cpu || (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
@@ -100,8 +100,8 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
 // Prefill of 16-bit numbers in floats: kernels that read copies of heads, widened once.
 void add_kernels_of_copies(AttentionKernel kernel, Listing &listing) {
     kernel.isa = serving_isa(kernel, {});
-    const bool in_floats = kernel.isa == avx2 || kernel.isa == avx512;
-    if (kernel.phase != "prefill" || kernel.dtype == f32 || !kernel.kv_dtype.empty() || !in_floats) return;
+    if (kernel.phase != "prefill" || kernel.dtype == f32 || !kernel.kv_dtype.empty()) return;
+    if (!computes_in_floats(kernel.isa)) return;
     kernel.kv_dtype = f32;
     kernel.storage = "contiguous";
     listing.add_attention(kernel);

@@ -15,6 +15,9 @@ constexpr const char *x86_64 = "x86_64", *avx2 = "avx2", *avx512 = "avx512", *av
 constexpr const char *sm75 = "sm75", *sm80 = "sm80", *sm90 = "sm90";
 
 // In ascending order: a chip runs the kernels of those before its own; those of sm90 run on no later one.
+// Whose kernels of 16-bit numbers compute in floats of whole vectors.
+inline bool computes_in_floats(const std::string &isa) { return isa == avx2 || isa == avx512; }
+
 inline Words cpu_isas() { return {x86_64, avx2, avx512, avx512bf16, amx}; }
 inline Words cuda_isas() { return {sm75, sm80, sm90}; }
 

@@ -119,17 +119,16 @@ CopiesOfHeads copies_of_heads(const heed_problem &p, const ProblemViews &views) 
 }
 
 KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    const bool needed = needs_copies(kernel, p.kv_storage, p.kv_dtype);
+    if (needed && (p.kv_storage == HEED_KV_PAGED || has_heads_for_threads(p))) return KeyCopies::of_heads;
+    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
+    if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
     const KernelViews kv = kernel_views(p, views);
     const bool with_values = !packs_values(kernel);
     const int64_t element = dtype_bytes(kernel.kv_dtype), rows = rows_of_key(p);
     const auto fits = [&](const View &rows_of) { return copied_elements(rows_of, element).at_most(max_int32); };
     const bool reached = fits(kv.k) && (!with_values || fits(kv.v));
-    if (needs_copies(kernel, p.kv_storage, p.kv_dtype)) {
-        const bool of_all = p.kv_storage != HEED_KV_PAGED && !has_heads_for_threads(p) && reached;
-        return of_all ? KeyCopies::of_all : KeyCopies::of_heads;
-    }
-    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
-    if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
+    if (needed) return reached ? KeyCopies::of_all : KeyCopies::of_heads;
     if (is_dense(kv.k) && (!with_values || is_dense(kv.v))) return KeyCopies::none;
     // A thread has heads of its own, and an index of 32 bits reaches all copies.
     if (has_heads_for_threads(p) && may_place_keys(p, views, kernel) &&

@@ -37,6 +37,18 @@ TEST_F(ChooseKernel, DecodeKernelsForFewQueries) {
     EXPECT_EQ(most(), 4);
 }
 
+// Copies of heads are for prefill: where they pay, a decode kernel loses by its own properties.
+TEST_F(ChooseKernel, DecodeKernelsReadNoCopies) {
+    kernels.push_back(kernel("decode_any_pages_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode));
+    kernels.back().kv_storage = HEED_KV_PAGED;
+    for (const auto of : {heed::CopiesOfHeads::no, heed::CopiesOfHeads::pay}) {
+        copies = of;
+        EXPECT_EQ(choose(1, 64, 0, all), "decode_any_avx2");
+        EXPECT_THAT(choice.candidates,
+                    HasSubstr("decode_any_pages_avx2: could serve, but looks keys up in a page table"));
+    }
+}
+
 TEST_F(ChooseKernel, DecodeKernelsThatFitTheGroup) {
     kernels.push_back(kernel("decode_any_gqa_avx2", heed::Isa::avx2, 0, heed::feature_gqa, heed::Phase::decode));
     EXPECT_EQ(choose(1, 64, 0, all), "decode_any_avx2");
@@ -187,7 +199,7 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     EXPECT_EQ(chosen(1, 16), "tiles");
 }
 
-// Prefill in dot products of bf16 packs values first: decode kernels take more queries than beside others.
+// Prefill in dot products of bf16 packs values first, so decode kernels serve more queries there.
 TEST_F(ChooseKernel, DecodeKernelsBesideDotProducts) {
     constexpr uint32_t with_dots = 15;
     kernels = {kernel("prefill", heed::Isa::avx512bf16, 64),

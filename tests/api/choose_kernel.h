@@ -22,9 +22,8 @@ protected:
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
         const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
-        heed::KernelRequest request = {
-            HEED_CPU,   dtype, kv_dtype == HEED_F32 ? dtype : kv_dtype, head_dim, head_dim, features, kv_storage, q_len,
-            group_size, false};
+        heed::KernelRequest request = {HEED_CPU, dtype,      kv_dtype, head_dim,   head_dim,
+                                       features, kv_storage, q_len,    group_size, false};
         request.slow_bf16_dots = slow_bf16_dots;
         request.prefills_in_floats = prefills_in_floats;
         request.prefills_in_dots = prefills_in_dots;
@@ -52,7 +51,7 @@ protected:
     bool whole_keys = false, far_keys = false;
     heed::CopiesOfHeads copies = heed::CopiesOfHeads::no;
     heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
-    heed_dtype dtype = HEED_F32, kv_dtype = HEED_F32;  // the latter f32: as dtype
+    heed_dtype dtype = HEED_F32, kv_dtype = HEED_F32;
     bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
 

@@ -74,7 +74,7 @@ TEST_F(ChooseKernel, PagesThatAreReadInCopies) {
 
 // Kernels of 16-bit numbers with keys of floats: by copies alone, which machines with AVX2 widen.
 TEST_F(ChooseKernel, KeysThatAreWidenedInCopies) {
-    dtype = HEED_F16;
+    dtype = kv_dtype = HEED_F16;
     for (heed::Kernel &of_row : kernels) {
         of_row.schedule = "x86";
         of_row.dtype = HEED_F16;
